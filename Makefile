@@ -32,7 +32,7 @@ setup: .venv/ready          ## create the environment in .venv
 	@$(PIP) --editable ".[dev]"
 	@touch $@
 
-run: .venv/ready            ## set up, then run the agent on $PROMPT; without GEMINI_API_KEY the model is scripted
+run: .venv/ready            ## set up, then run the agent with $PROMPT; without GEMINI_API_KEY a script replaces the model
 	@test -d "$(GEMINIDS_HOME)/gemini/$(GEMINI)" || $(BIN)/geminids install $(GEMINI)
 	@printf '%s' "$$PROMPT" | $(BIN)/geminids run - --gemini $(GEMINI) --output pretty $(if $(GEMINI_API_KEY),,--offline)
 

@@ -1,1 +1,1 @@
-"""Benchmarks, compared with other tools: `python -m benchmarks`."""
+"""Measure geminids and compare it with other tools: `python -m benchmarks`."""

@@ -75,7 +75,7 @@ def main() -> int:
                 Path(args.json).write_bytes(figures + b"\n")
     load = os.getloadavg()[0]
     print(
-        f"\n{os.cpu_count()} cores, load {load:.1f}, Python {sys.version.split()[0]}; medians, sides interleaved."
+        f"\n{os.cpu_count()} cores, load {load:.1f}, Python {sys.version.split()[0]}; all figures are medians."
     )
     missed = [row.name for row in rows if not row.met]
     print(f"Missed: {'; '.join(missed)}" if missed else "All bounds are met.")

@@ -1,4 +1,4 @@
-"""The time to price a request, compared with the library alone and between long and short runs."""
+"""Measure the time to price a request: compared with the library alone, and in long and short runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.table import Row, Side, log
+from geminids import Options
+from geminids.events.model import TokensUsed
+from geminids.run.accounting.cost import Prices
 
 __all__ = ["run"]
 
@@ -20,7 +23,7 @@ def run(work: Path, *, quick: bool) -> list[Row]:
     ours: list[float] = []
     theirs: list[float] = []
     long: list[float] = []
-    _price_run(100)  # not counted: what is loaded once
+    _price_run(100)  # not counted: it loads the prices
     for number in range(rounds):
         log(f"  round {number + 1} of {rounds}")
         ours.append(_price_run(few))
@@ -52,11 +55,7 @@ def run(work: Path, *, quick: bool) -> list[Row]:
 
 
 def _price_run(count: int) -> float:
-    """Nanoseconds per request to price a finished run, whose tokens are known."""
-    from geminids import Options
-    from geminids.events.model import TokensUsed
-    from geminids.run.accounting.cost import Prices
-
+    """Return the nanoseconds per request to price a finished run, whose tokens are known."""
     requests = [
         TokensUsed(
             at=_NOON,

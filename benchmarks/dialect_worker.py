@@ -1,4 +1,4 @@
-"""Encode a run of many events in one dialect, in its own process: prints one line of JSON.
+"""Encode a run of many events in one dialect, in its own process, and print one line of JSON.
 
 python -m benchmarks.dialect_worker NAME EVENTS_FILE WARM_UP_FILE
 """
@@ -15,12 +15,13 @@ import psutil
 from benchmarks.worker import peak
 from geminids.dialects.convert import EventsEncoder
 from geminids.dialects.dialect import Dialect, dialect
+from geminids.dialects.otel import Spans
 from geminids.events.model import Event
 from geminids.run.recordings.load import open_recording
 
 
 class _Discard:
-    """Encodes nothing: measures only the reading of events."""
+    """An encoder that does nothing, to measure only the reading of events."""
 
     def feed(self, events: Sequence[Event]) -> bytes:
         return b""
@@ -30,9 +31,7 @@ class _Discard:
 
 
 def _otel(name: str) -> Dialect:
-    """otel with the API's no-op tracer, or with an SDK whose spans are not exported."""
-    from geminids.dialects.otel import Spans
-
+    """Return the otel encoder with the API's no-op tracer, or with an SDK that exports no spans."""
     if name == "otel":
         from opentelemetry.trace import NoOpTracer
 
@@ -51,8 +50,10 @@ def _encoder(name: str) -> Dialect:
 
 
 def encode_run(name: str, file: str) -> tuple[int, float, int]:
-    """Encode a file; returns the number of events, the seconds without reading, and the size of the
-    last output in bytes."""
+    """Encode a file.
+
+    Return the number of events, the seconds without reading, and the size of the last output in bytes.
+    """
     encoder = _encoder(name)
     count, took, last = 0, 0.0, 0
     clock = time.thread_time  # CPU time: independent of other processes

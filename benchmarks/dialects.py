@@ -1,4 +1,4 @@
-"""Speed and memory of each dialect, with many events.
+"""Measure speed and memory of each dialect with many events.
 
 There are two mixes. "text" is a long answer: text deltas, and a tool call with its result every
 fifty events. "tools" is the worst case: only calls, results and tokens. The time is CPU time of one
@@ -27,8 +27,8 @@ _MIN_EVENTS_PER_SECOND = 200_000
 _SDK = "otel --sdk"
 _ROUNDS = 3
 # These dialects write one document, or a last line with the whole text (untether) or the tokens of
-# each request (agent-events). They keep it in memory, up to some copies. The others write each
-# event at once.
+# each request (agent-events). They keep up to `_MAX_COPIES` copies of it in memory. The other dialects
+# write each event immediately.
 _BUFFERING = ("adapter", "agent-events", "atif", "untether")
 _MAX_MEGABYTES = 20
 _MAX_COPIES = 5
@@ -69,7 +69,9 @@ def _tools(work: Path, name: str, count: int) -> Path:
     file = work / f"{name}.jsonl"
     with file.open("wb") as out:
         at: dict[str, Any] = {"at": 0, "seq": 0, "attempt": 1, "turn": 1}
-        first = Started(**at, **ids, model="m", cwd="/repo", cli_version="0.61.0", lane="headless", pid=1)
+        first = Started(
+            **at, **ids, model="m", cwd="/repo", cli_version="0.61.0", transport="headless", pid=1
+        )
         out.write(encode_event(first) + b"\n")
         for turn in range(1, count // 3 + 1):
             for place, event in enumerate(_turn(turn)):

@@ -1,4 +1,4 @@
-"""A million small events, from a process's pipe to `Finished`, compared with another library."""
+"""Read a million small events of a process up to `Finished`, compared with another library."""
 
 from __future__ import annotations
 

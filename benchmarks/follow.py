@@ -1,4 +1,4 @@
-"""Follow the journal: processor time while a run is idle, and the speed of a stream with a journal.
+"""Measure processor time while a run with a journal is idle, and the speed of a stream with a journal.
 
 python -m benchmarks.follow SCRIPT FOLDER SECONDS   one measurement, in its own process
 """
@@ -12,6 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
+
+import geminids
 from benchmarks.stream import cat_of, mixed, worker
 from benchmarks.table import Row, Side, log
 
@@ -68,7 +71,7 @@ def run(work: Path, *, quick: bool) -> list[Row]:
 
 
 def _stream(work: Path, count: int, rounds: int) -> Row:
-    """The stream of the `events` benchmark, with a journal that has the result of each tool."""
+    """Measure the stream of the `events` benchmark, with a journal that has the result of each tool."""
     script, warm_up = (
         _with_journal(work / "big.ndjson", count),
         _with_journal(work / "small.ndjson", 1000),
@@ -88,7 +91,7 @@ def _stream(work: Path, count: int, rounds: int) -> Row:
 
 
 def _with_journal(file: Path, count: int) -> Path:
-    """The fake CLI of `cat_of`, which first writes a journal where the CLI stores it."""
+    """Return the fake CLI of `cat_of`. It first writes a journal where the CLI stores it."""
     script = cat_of(mixed(file, count))
     journal = file.with_suffix(".jsonl")
     with journal.open("w") as out:
@@ -131,10 +134,6 @@ def _worker(script: Path, folder: Path, seconds: float) -> float:
 
 
 async def _measure(script: str, folder: str, seconds: float) -> float:
-    import anyio
-
-    import geminids
-
     async with geminids.open_run("hi", gemini=script, home="isolated", cwd=folder, grace=0.5) as agent:
         async for event in agent:
             if isinstance(event, geminids.Notice) and event.code == "session":
@@ -146,7 +145,5 @@ async def _measure(script: str, folder: str, seconds: float) -> float:
 
 
 if __name__ == "__main__":
-    import anyio
-
     _, cli, place, duration = sys.argv
     print(json.dumps(anyio.run(_measure, cli, place, float(duration))))

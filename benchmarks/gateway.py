@@ -1,4 +1,4 @@
-"""Requests with and without the gateway: first byte, 10,000 chunks, upload, CPU time, cold run."""
+"""Measure requests with and without the gateway: first byte, chunks, upload, CPU time, whole run."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class _Setup:
         }
 
     def request(self, side: str, *, chunks: int, body: int, paced: bool = False) -> dict[str, Any]:
-        """Send `body` bytes, receive `chunks`; returns the ms to the first byte and to the end."""
+        """Send `body` bytes and receive `chunks`; return the ms to the first byte and to the end."""
         model = f"{'paced-' if paced else ''}words-{chunks}"
         response = self._client.request(**self.sides[side], model=model, body=body)
         assert (response["status"], response["events"]) == (200, chunks), response
         return response
 
     def used(self) -> dict[str, Any]:
-        """CPU seconds and memory of the gateway so far."""
+        """Return the CPU seconds and the memory that the gateway has used so far."""
         return self._gateway.request()
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ Figures = dict[str, list[float]]
 def _measure(rounds: int, title: str, measure_side: Callable[[str], float]) -> Figures:
     """Measure both sides in each round.
 
-    The order alternates: the second side may find the machine warmer or busier.
+    The order alternates, because the machine may be warmer or busier for the second side.
     """
     figures: Figures = {_DIRECT: [], _THROUGH: []}
     for number in range(rounds):
@@ -124,7 +124,7 @@ def _measure(rounds: int, title: str, measure_side: Callable[[str], float]) -> F
 
 
 def _ratio(name: str, figures: Figures, bound: float, note: str = "") -> Row:
-    """The median ratio of the rounds. The note shows the noise between rounds of the same side."""
+    """Return a row with the median ratio of the rounds. The note shows how much rounds differ."""
     direct, through = figures[_DIRECT], figures[_THROUGH]
     ratios = [after / before for before, after in zip(direct, through, strict=True)]
     noise = [after / before for before, after in pairwise(direct)]
@@ -204,7 +204,7 @@ def _streamed(setup: _Setup, rounds: int) -> list[Row]:
             sides=sides,
             figure=sides[1].median,
             shown=f"{sides[1].median:.0f} ms",
-            note="For information: no model and no CLI is this fast.",
+            note="For information only: no model and no CLI is this fast.",
         ),
     ]
 
@@ -236,7 +236,7 @@ def _upload(setup: _Setup, rounds: int) -> Row:
 
 
 def _streamed_to_cli(setup: _Setup, user: User, rounds: int) -> Row:
-    """Time from the first to the last chunk that the CLI prints, without its start."""
+    """Measure the time from the first to the last chunk that the CLI prints, without its start."""
     cpu: list[float] = []
 
     def stream(side: str) -> float:

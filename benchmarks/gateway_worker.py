@@ -1,4 +1,4 @@
-"""The processes of the gateway benchmark: `google` imitates the API, `gateway` forwards to it."""
+"""Processes of the gateway benchmark: `google` imitates the API, `gateway` forwards to it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from typing import Any
 
 import msgspec
 
+from geminids.gateway.forward.credential import ApiKey
+from geminids.gateway.forward.forward import Forwarding
+from geminids.gateway.forward.network_settings import NetworkSettings
+from geminids.gateway.lease import Lease
+from geminids.gateway.registry import open_lease
+
 __all__ = ["chunk"]
 
 KEY = "the-key-of-the-benchmark"
 
 
 def chunk(number: int, last: bool = False) -> bytes:
-    """One event as the API sends it, with a text of about four tokens."""
+    """Return one event as the API sends it, with a text of about four tokens."""
     response: dict[str, Any] = {
         "candidates": [
             {"content": {"parts": [{"text": f"word {number:05} of it "}], "role": "model"}, "index": 0}
@@ -35,7 +41,9 @@ _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodin
 
 
 def google() -> None:
-    """Answer with the number of chunks in the model's name (`words-10000`), one write per chunk.
+    """Serve the API. The model name has the number of chunks in an answer (`words-10000`).
+
+    Each chunk is one write.
 
     A paced model (`paced-words-10000`) sends ten chunks every two milliseconds.
     """
@@ -75,13 +83,7 @@ def _ignore_os_errors(serve: Any, client: socket.socket) -> None:
 
 
 def gateway(upstream: str) -> None:
-    """A gateway with one lease. It prints CPU time and peak memory for each line on stdin."""
-    from geminids.gateway.forward.credential import ApiKey
-    from geminids.gateway.forward.forward import Forwarding
-    from geminids.gateway.forward.network_settings import NetworkSettings
-    from geminids.gateway.lease import Lease
-    from geminids.gateway.registry import open_lease
-
+    """Run a gateway with one lease. It prints CPU time and peak memory for each line on stdin."""
     opened = open_lease(Lease(Forwarding(upstream, ApiKey(KEY), NetworkSettings()), lambda message: None))
     opened.begin()
     write({"url": opened.url, "token": opened.token})

@@ -1,4 +1,4 @@
-"""The time of `import geminids` and of `geminids --help`."""
+"""Measure the time of `import geminids` and of `geminids --help`."""
 
 from __future__ import annotations
 

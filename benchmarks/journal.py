@@ -1,4 +1,4 @@
-"""Convert a journal (100 MB, 20,000 messages) to Claude messages, compared with decoding its lines.
+"""Measure converting a journal (100 MB) to Claude messages, compared with decoding its lines.
 
 python -m benchmarks.journal SIDE FILE   one measurement, in its own process
 """
@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from benchmarks.table import Row, Side, log
 from benchmarks.worker import peak
+from geminids.dialects import claude
+from geminids.gemini.protocol.journal.replay import replay
+from geminids.gemini.protocol.journal.stream import open_journal
 
 __all__ = ["run"]
 
@@ -103,8 +107,10 @@ def _worker(side: str, file: Path) -> dict[str, float]:
 
 
 def _journal(file: Path, messages: int) -> Path:
-    """Write a journal as the CLI does: each answer twice (without and with its tool), the tool
-    results again, and `lastUpdated`."""
+    """Write a journal like the CLI's.
+
+    It has each answer twice (without and with its tool), the tool results again, and `lastUpdated`.
+    """
     rng = random.Random(4)
     with file.open("wb") as out:
         for record in _records(messages, rng):
@@ -193,31 +199,20 @@ def _decode(file: Path) -> Callable[[], int]:
 
 
 def _claude(file: Path) -> Callable[[], int]:
-    from geminids.dialects import claude
-    from geminids.gemini.protocol.journal.replay import replay
-
     lines = file.read_bytes().splitlines()
     return lambda: len(list(claude.messages(replay(lines))))
 
 
 def _originals(file: Path) -> Callable[[], int]:
-    from geminids.dialects import claude
-    from geminids.gemini.protocol.journal.replay import replay
-
     lines = file.read_bytes().splitlines()
-    return lambda: len([(message, message.original) for message in claude.messages(replay(lines))])
+    return lambda: len([(message, message._original) for message in claude.messages(replay(lines))])
 
 
 def _streamed(file: Path) -> Callable[[], int]:
-    from geminids.dialects import claude
-    from geminids.gemini.protocol.journal.stream import open_journal
-
     return lambda: sum(1 for _ in claude.messages(open_journal(file).messages))
 
 
 def _measure(work: Callable[[], int]) -> dict[str, float]:
-    import psutil
-
     before = psutil.Process().memory_info().rss
     start = time.perf_counter()
     count = work()

@@ -1,4 +1,4 @@
-"""Read one line of 100 MB, compared with one of 10 MB: at most twelve times slower."""
+"""Measure reading a line of 100 MB. It may take at most twelve times as long as a line of 10 MB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List 10,000 sessions, and follow a journal in which nothing happens."""
+"""Measure listing 10,000 sessions, and following a journal that does not change."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _journal(session_id: str, turns: int) -> str:
 
 
 def _list(home: Path, count: int) -> float:
-    """Milliseconds per session."""
+    """List the sessions; return the milliseconds per session."""
     began = time.perf_counter()
     sessions = find("/app", home=str(home), environ={}, places=Places(home / "geminids"))
     took = time.perf_counter() - began

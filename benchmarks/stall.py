@@ -1,4 +1,4 @@
-"""The stall watch: processor time of the host while a run is silent, with and without the watch.
+"""Measure the host's processor time while a run is silent, with and without the stall watch.
 
 python -m benchmarks.stall SCRIPT FOLDER SECONDS STALL_AFTER   one measurement, in its own process
 """
@@ -11,6 +11,9 @@ import sys
 import time
 from pathlib import Path
 
+import anyio
+
+import geminids
 from benchmarks.table import Row, Side, log
 
 __all__ = ["run"]
@@ -30,8 +33,8 @@ shells = [subprocess.Popen(["sleep", "600"]) for _ in range(5)]
 time.sleep(600)
 """
 _MAX_PERCENT = 0.5
-# With 30 s, the watch only waits: there is no notice in this time. With 2 s, there are notices
-# after 2, 6 and 14 s: the watch inspects processes far more often than by default.
+# With 30 s, the watch only waits: the measurement ends before the first notice. With 2 s, there are
+# notices after 2, 6 and 14 s: the watch inspects processes far more often than by default.
 _SIDES: tuple[tuple[str, str], ...] = (("without", "none"), ("30 s", "30"), ("2 s", "2"))
 
 
@@ -75,11 +78,10 @@ def _worker(script: Path, folder: Path, seconds: float, after: str) -> float:
 
 
 async def _measure(script: str, folder: str, seconds: float, after: str) -> float:
-    """Millionths of a core, from one second after the start, so that loading is not counted."""
-    import anyio
+    """Return millionths of a core.
 
-    import geminids
-
+    The measurement starts after one second, so that imports are not counted.
+    """
     stall_after = None if after == "none" else float(after)
     options = geminids.Options(
         gemini=script, home="isolated", cwd=folder, grace=0.2, stall_after=stall_after, idle_timeout=None
@@ -97,6 +99,4 @@ async def _measure(script: str, folder: str, seconds: float, after: str) -> floa
 
 
 if __name__ == "__main__":
-    import anyio
-
     print(anyio.run(_measure, sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4]))

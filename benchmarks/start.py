@@ -1,4 +1,4 @@
-"""One run, compared with plain `gemini`: same release, same scripted model that answers at once."""
+"""Measure one run, compared with plain `gemini`, with the same release and the same scripted model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMAND = Path(sys.executable).with_name("geminids")
 
 
 class User:
-    """A user with a home, a folder, a key, and installations with our Node and the Node on PATH."""
+    """A user with a home, a folder, a key, and a CLI that runs on our Node or on the Node on PATH."""
 
     def __init__(self, work: Path, model: Mapping[str, str]) -> None:
         installs = self.installs = _installs()
@@ -54,7 +54,7 @@ class User:
         self.gemini = installs.releases / RELEASE / "node_modules" / ".bin" / "gemini"
 
     def plain(self) -> None:
-        """Run `gemini` as a user does: on the Node on PATH, and it restarts itself once."""
+        """Run `gemini` as a user does, on the Node on PATH. The CLI restarts itself once."""
         argv = [str(self.gemini), "--output-format=stream-json", f"--model={MODEL}", f"--prompt={PROMPT}"]
         done = subprocess.run(
             argv, cwd=self.cwd, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
@@ -62,7 +62,7 @@ class User:
         assert b'"status":"success"' in done.stdout, done.stderr.decode()
 
     def library(self, places: Places) -> None:
-        """From `open_run` to `Finished`, with geminids already imported."""
+        """Run from `open_run` to `Finished`, with geminids already imported."""
         os.environ["GEMINIDS_HOME"] = str(places.root)
 
         async def follow() -> None:
@@ -75,7 +75,7 @@ class User:
         anyio.run(follow)
 
     def command(self, places: Places, *flags: str) -> None:
-        """`geminids run -o text`, including the start of the interpreter."""
+        """Run `geminids run -o text`, including the start of the interpreter."""
         fixed = ("--output=text", f"--gemini={RELEASE}", f"--model={MODEL}")
         argv = [str(COMMAND), "run", *fixed, *flags, PROMPT]
         env = {**self.env, "GEMINIDS_HOME": str(places.root)}
@@ -148,7 +148,7 @@ def _installs() -> Places:
 
 
 def _linked(root: Path, *shared: Path) -> Places:
-    """A new root with links to these parts of an installation."""
+    """Create a new root with links to these parts of an installation."""
     root.mkdir()
     for folder in shared:
         folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files of stream-json, and a fake CLI that prints one of them with `cat`."""
+"""Write files of stream-json, and a fake CLI that prints such a file with `cat`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 __all__ = ["cat_of", "mixed", "one_long_line", "worker"]
 
 _BEGAN = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
-# As the API sends them: six to twelve characters each.
+# Pieces of text like those of the API, with six to twelve characters each.
 _PIECES = (
     "The quick ",
     "brown fox ",
@@ -36,7 +36,7 @@ def _line(kind: str, ms: int, **fields: Any) -> str:
 
 
 def mixed(file: Path, count: int) -> Path:
-    """Write `count` events, one per millisecond: text, and every fifty a tool with its result."""
+    """Write `count` events, one per millisecond: text, and a tool with its result every fifty events."""
     choose = random.Random(1)
     with file.open("w", encoding="utf-8") as out:
         out.write(_line("init", 0, session_id="s-1", model="auto"))
@@ -73,7 +73,7 @@ def one_long_line(file: Path, size: int) -> Path:
 
 
 def cat_of(file: Path) -> Path:
-    """A fake CLI: prints a version for `--version`, otherwise `file`. Runs on its own core."""
+    """Write a fake CLI that prints a version for `--version`, otherwise the content of `file`."""
     script = file.with_suffix(".sh")
     script.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo 0.61.0 && exit\nexec cat "{file}"\n')
     script.chmod(0o755)

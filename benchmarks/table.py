@@ -1,4 +1,4 @@
-"""The results of benchmarks, and the table that shows them, missed bounds included."""
+"""Results of benchmarks, and the table that shows them and their bounds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def log(text: str) -> None:
 
 
 def format_table(rows: Sequence[Row]) -> str:
-    """The table: one line per row and one per side."""
+    """Format the table: one line per row and one per side."""
     lines = [f"{'benchmark':<58} {'figure':>12} {'bound':>10}  verdict"]
     for row in rows:
         bound = "" if row.bound is None else f"{'>=' if row.at_least else '<='} {row.bound:g}"

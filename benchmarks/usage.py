@@ -1,4 +1,4 @@
-"""`geminids usage` compared with `ccusage`: same session files, same tokens, whole calls."""
+"""Measure `geminids usage`, compared with `ccusage` on the same session files."""
 
 from __future__ import annotations
 

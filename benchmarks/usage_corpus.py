@@ -1,4 +1,4 @@
-"""Create many stored sessions from recorded ones: other ids, days, token counts, longer outputs."""
+"""Create many stored sessions from recorded ones, with new ids, days, token counts and outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OUTPUTS = ("output", "resultDisplay")
 
 
 def make_corpus(gemini: Path, *, sessions: int, size: int) -> int:
-    """Fill `tmp` of a `.gemini` folder with sessions of about `size` bytes; returns the total."""
+    """Fill `tmp` of a `.gemini` folder with sessions of about `size` bytes; return the total size."""
     rng = random.Random(8)
     text = "".join(file.read_text() for file in sorted((_ROOT / "src/geminids/run").glob("*.py")))
     kinds = [name for name, share in _KINDS for _ in range(share)]
@@ -66,7 +66,10 @@ def _line(record: Any) -> str:
 
 
 def _varied(records: list[Any], text: str, rng: random.Random, number: int, turn: int) -> Iterator[Any]:
-    """Records of a turn with new ids, token counts and outputs. Repeated records share an id."""
+    """Yield the records of a turn with new ids, token counts and outputs.
+
+    Repeated records share an id.
+    """
     ids: dict[str, str] = {}
     tokens: dict[str, Any] = {}
     # A session is on one day; the hour grows with each turn.

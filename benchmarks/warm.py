@@ -1,4 +1,4 @@
-"""The warm transport: turns compared with a bare loop, `gemini` and acpx; memory of 30 chats."""
+"""Measure the warm transport: turns compared with a bare loop, `gemini` and acpx; memory of 30 chats."""
 
 from __future__ import annotations
 

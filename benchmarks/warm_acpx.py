@@ -1,4 +1,4 @@
-"""acpx, another warm client: installed in its own folder, called from a shell as its users do."""
+"""Install acpx, another client that keeps the CLI running, and call it as its users do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from geminids.gemini.locate.node import Node, managed_nodes
 __all__ = ["ACPX", "Acpx", "find_acpx"]
 
 ACPX = "acpx 0.19.1"
-# It needs 22.13; it does not start below that.
+# acpx needs Node 22.13 and does not start with an older one.
 _OLDEST_NODE = 22
 # Name a model, as all sides do: with the default, the CLI asks a router before each answer. acpx
 # accepts only models that the CLI lists; the scripted model is equally fast under every name.
@@ -27,7 +27,7 @@ _MODEL = "gemini-2.5-pro"
 
 
 def find_acpx(user: User) -> Acpx | str:
-    """acpx with an open session, installed if necessary; or a sentence that says why not."""
+    """Return acpx with an open session, and install it if necessary; or a sentence that says why not."""
     nodes = [node for node in managed_nodes(user.installs) if int(node.version.split(".")[0]) >= _OLDEST_NODE]
     if not nodes:
         return f"{ACPX} needs a managed Node {_OLDEST_NODE} or newer"

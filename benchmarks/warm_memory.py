@@ -1,4 +1,4 @@
-"""The memory of thirty chats: in the warm process and in the host.
+"""Measure the memory of thirty chats in the warm process and in the host.
 
 python -m benchmarks.warm_memory FOLDER ENVIRONMENT   one measurement, in its own process
 """
@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
+import psutil
 
 from benchmarks.start import MODEL, PROMPT, RELEASE
 from benchmarks.table import Row, Side, log
@@ -73,8 +74,6 @@ def _worker(cwd: Path, env: Mapping[str, str]) -> dict[str, float]:
 
 
 async def _measure(cwd: str, env: dict[str, str]) -> dict[str, float]:
-    import psutil
-
     async with _pool(cwd, env) as pool, pool.chat() as chat:
         await _turns(chat)  # not counted: imports of the host
     host = psutil.Process()

@@ -1,4 +1,4 @@
-"""A scripted model that answers at once, in its own process: it takes no time of the host.
+"""A scripted model that answers immediately. It runs in its own process and uses no CPU time of the host.
 
 python -m benchmarks.warm_model   prints the CLI's environment, and serves until its stdin is closed
 """
@@ -24,7 +24,7 @@ ANSWER = "".join(_PIECES)
 
 @contextmanager
 def model() -> Iterator[dict[str, str]]:
-    """Start the model; yields the environment of a CLI that uses it."""
+    """Start the model, and yield the environment of a CLI that uses it."""
     argv = [sys.executable, "-m", "benchmarks.warm_model"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as served:
         assert served.stdin and served.stdout

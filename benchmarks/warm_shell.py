@@ -1,4 +1,4 @@
-"""The second turn of a chat, and `geminids run --warm`, compared with plain `gemini`."""
+"""Measure the second turn of a chat, and `geminids run --warm`, compared with plain `gemini`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns of a chat compared with a bare JSON-RPC loop: same process, sessions of the same length."""
+"""Measure turns of a chat, compared with a bare JSON-RPC loop that uses the same process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Bare:
         return session
 
     def prompt(self, session: str, text: str) -> str:
-        """The text of the answer."""
+        """Send a prompt, and return the text of the answer."""
         blocks = [{"type": "text", "text": text}]
         _, updates = self._call("session/prompt", {"sessionId": session, "prompt": blocks})
         contents = (message["params"]["update"] for message in updates)
@@ -76,7 +76,7 @@ class _Bare:
 
 
 class _Times(msgspec.Struct):
-    """Milliseconds; `cpu` is the processor time of the host in a turn of `chat.ask`."""
+    """Times in milliseconds. `cpu` is the processor time of the host in a turn of `chat.ask`."""
 
     bare: list[float] = []
     ours: list[float] = []

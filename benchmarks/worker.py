@@ -1,4 +1,4 @@
-"""One measurement in its own process, so that its memory can be measured: prints one line of JSON.
+"""Make one measurement in its own process, to measure its memory, and print one line of JSON.
 
 python -m benchmarks.worker geminids|lrilai FOLDER SCRIPT WARM_UP_SCRIPT
 """
@@ -6,12 +6,14 @@ python -m benchmarks.worker geminids|lrilai FOLDER SCRIPT WARM_UP_SCRIPT
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import threading
 import time
 from typing import Any
 
 import anyio
+import psutil
 
 
 async def geminids(script: str, folder: str) -> int:
@@ -39,19 +41,18 @@ async def lrilai(script: str, folder: str) -> int:
 
 
 def peak() -> int:
-    """Peak memory in bytes. Prefers VmHWM: ru_maxrss starts at the value of the parent."""
+    """Return the peak memory in bytes.
+
+    Prefers VmHWM, because ru_maxrss starts at the parent's value.
+    """
     try:
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
     except OSError:
-        import resource
-
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 async def measure(side: Any, script: str, warm_up: str, folder: str) -> dict[str, float]:
-    import psutil
-
     await side(warm_up, folder)
     # A thread loads the price list once per process: 20 MB that do not grow with the events.
     for thread in threading.enumerate():

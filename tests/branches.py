@@ -1,4 +1,5 @@
-"""The gate of `make test`: how many branches of wire/, events/ and dialects/ their own tests took (`coverage json`)."""
+"""The coverage check of `make test`: the share of branches in gemini/protocol/, events/ and
+dialects/ that their own tests cover."""
 
 from __future__ import annotations
 
@@ -9,13 +10,17 @@ LEAST = 95.0
 
 
 def main() -> int:
-    """Read the report from stdin, say the figure, and fail below `LEAST`; the worst files are named then."""
+    """Read the output of `coverage json` from stdin and print the share of covered branches.
+
+    Below `LEAST`, print the ten worst files and return 1.
+    """
     report = json.load(sys.stdin)
-    taken = _share(report["totals"])
+    covered = _share(report["totals"])
     print(
-        f"branches of wire, events and dialects that their tests took: {taken:.1f} % (at least {LEAST:g} %)"
+        "branches of gemini/protocol, events and dialects that their tests cover: "
+        f"{covered:.1f} % (at least {LEAST:g} %)"
     )
-    if taken >= LEAST:
+    if covered >= LEAST:
         return 0
     files = sorted((_share(file["summary"]), name) for name, file in report["files"].items())
     print(*(f"  {share:5.1f} %  {name}" for share, name in files[:10]), sep="\n")

@@ -1,4 +1,5 @@
-"""Fork hooks: one registration for the package, and every function of it runs in a child."""
+"""Tests of `at_fork`: the package has one fork hook, which runs all registered functions in a
+child."""
 
 from __future__ import annotations
 
@@ -45,8 +46,10 @@ thread.join()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_functions_run_in_the_child_after_imports_are_done() -> None:
-    """All functions run, in order, in the child only; one that fails keeps no other from running; a fork waits for
-    `importing` blocks of other threads, and the child can enter one."""
+    """All functions run in order, in the child only, and a failing one does not stop the others.
+
+    A fork waits for `importing` blocks of other threads, and the child can enter one.
+    """
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _PROGRAM],
         capture_output=True,
@@ -59,7 +62,8 @@ def test_functions_run_in_the_child_after_imports_are_done() -> None:
 
 
 def test_one_module_registers_fork_hooks() -> None:
-    """A second `os.register_at_fork` would run in an order that nobody sees."""
+    """Only at_fork.py calls `os.register_at_fork`, so that the order of all functions is visible in
+    one place."""
     source = Path(geminids.__path__[0])
     users = [
         file.relative_to(source).as_posix()

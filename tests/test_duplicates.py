@@ -18,14 +18,18 @@ Line = tuple[int, str]
 
 
 def test_no_two_places_share_more_than_15_lines() -> None:
-    """Blank lines, comments, docstrings and imports do not count, nor does indentation."""
+    """No two places share more than 15 lines.
+
+    Blank lines, comments, docstrings, imports and indentation do not count.
+    """
     files = {str(file.relative_to(SOURCE)): file.read_text() for file in sorted(SOURCE.rglob("*.py"))}
     shared = find_shared(files, MOST_SHARED)
     assert not shared, "\n".join(["", *shared])
 
 
 def test_shared_lines_are_found() -> None:
-    """Sixteen equal lines are found, whatever stands between them and however they are indented; fifteen are not."""
+    """Sixteen equal lines are found, also with comments between them and other indentation; fifteen
+    are not."""
     body = [f"value_{number} = {number}" for number in range(16)]
     first = "\n".join(["import os", "# A comment", *body])
     second = textwrap.indent(
@@ -40,13 +44,14 @@ def test_shared_lines_are_found() -> None:
 
 
 def find_shared(files: Mapping[str, str], most: int) -> list[str]:
-    """Each pair of places that share more than `most` lines, the longest runs only."""
+    """Return one line for each pair of places that share more than `most` lines; only the longest
+    runs."""
     code = {name: _code_lines(text) for name, text in files.items()}
     windows: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
     for name, lines in code.items():
         for start in range(len(lines) - most):
             windows[tuple(text for _, text in lines[start : start + most + 1])].append((name, start))
-    found = []
+    shared = []
     for places in windows.values():
         for index, (first, i) in enumerate(places):
             for second, j in places[index + 1 :]:
@@ -55,8 +60,8 @@ def find_shared(files: Mapping[str, str], most: int) -> list[str]:
                 if not overlaps and not is_continued:
                     size = _shared_from(code[first][i:], code[second][j:])
                     ours, theirs = _place(first, code[first], i, size), _place(second, code[second], j, size)
-                    found.append(f"{ours} and {theirs} share {size} lines")
-    return found
+                    shared.append(f"{ours} and {theirs} share {size} lines")
+    return shared
 
 
 def _shared_from(first: list[Line], second: list[Line]) -> int:
@@ -71,7 +76,7 @@ def _place(name: str, lines: list[Line], start: int, size: int) -> str:
 
 
 def _code_lines(text: str) -> list[Line]:
-    """The lines that count, with their numbers."""
+    """The lines of code, with their numbers."""
     skipped: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

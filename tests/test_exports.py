@@ -1,4 +1,4 @@
-"""What can be imported is what is promised, and importing costs next to nothing."""
+"""All exported names exist, and importing the package is cheap."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ MODULES = sorted(
 
 
 def test_all_is_sorted_and_importable() -> None:
-    """`__all__` is what `dir` shows, and every name in it is there."""
+    """`__all__` is sorted and equals `dir`, and every name in it can be imported."""
     assert geminids.__all__ == sorted(geminids.__all__)
     assert dir(geminids) == sorted(geminids.__all__)
     assert all(getattr(geminids, name) is not None for name in geminids.__all__)
 
 
-def test_a_name_that_is_not_promised_is_not_there() -> None:
-    """Late loading must not hide a mistake."""
+def test_an_unknown_name_raises() -> None:
+    """Lazy loading still raises AttributeError for an unknown name."""
     with pytest.raises(AttributeError, match="no attribute 'asks'"):
         geminids.asks  # noqa: B018
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_module_has_what_it_exports(name: str) -> None:
-    """Each `__all__` names existing things, sorted as ruff sorts them."""
+def test_every_module_has_its_exports(name: str) -> None:
+    """Each module has every name in its `__all__`."""
     module = importlib.import_module(name)
     missing = [export for export in getattr(module, "__all__", []) if not hasattr(module, export)]
     assert missing == []
 
 
 def test_importing_loads_nothing_heavy() -> None:
-    """Neither the package nor the names that a run starts with load an event loop, psutil, rich or click."""
+    """Neither the package nor the names that a run needs first load an event loop, psutil, rich or
+    click."""
     program = """
 import sys, geminids
 late = ("anyio", "asyncio", "psutil", "rich", "click", "h11", "trio")
@@ -54,8 +55,8 @@ print(first, [name for name in late if name in sys.modules])
     assert done.stdout.strip() == "[] []"
 
 
-def test_public_rooms_are_reached_from_the_package_alone() -> None:
-    """`import geminids` is enough for what the README says."""
+def test_public_subpackages_are_attributes_of_the_package() -> None:
+    """`import geminids` alone gives access to the public subpackages."""
     program = """
 import geminids as g
 g.sessions.find, g.dialects.claude.messages, g.dialects.claude.executed, g.config.load_options

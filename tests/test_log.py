@@ -1,4 +1,4 @@
-"""Logging: silent by default, complete when asked for, never with a secret."""
+"""Tests of logging: silent by default, complete on request, and never with a secret."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "geminids"
 SECRET = "hunter2hunter2hunter2"
 
 
-def test_an_application_receives_what_it_asks_for(caplog: pytest.LogCaptureFixture) -> None:
-    """Level, logger and the place of the call are those of a plain logger."""
+def test_records_are_those_of_a_plain_logger(caplog: pytest.LogCaptureFixture) -> None:
+    """A record has the level, the logger and the calling function of a plain logger; lower levels
+    are not logged."""
     caplog.set_level(logging.INFO, "geminids")
     get_logger("run").info("stopping: %s", "asked for")
     get_logger("run").debug("not asked for")
@@ -29,7 +30,7 @@ def test_an_application_receives_what_it_asks_for(caplog: pytest.LogCaptureFixtu
         "INFO",
         "stopping: asked for",
     )
-    assert record.funcName == "test_an_application_receives_what_it_asks_for"
+    assert record.funcName == "test_records_are_those_of_a_plain_logger"
 
 
 def test_secrets_are_masked(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,34 +51,35 @@ def test_secrets_are_masked(caplog: pytest.LogCaptureFixture, monkeypatch: pytes
     ("level", "logged"), [(None, False), ("debug", True), ("INFO", True), ("error", False)]
 )
 @pytest.mark.parametrize("imports", ["", "import logging; "])
-def test_silent_unless_asked(level: str | None, logged: bool, imports: str) -> None:
-    """Nothing is printed by default, also if the application has imported `logging` and configured nothing."""
+def test_logging_is_silent_by_default(level: str | None, logged: bool, imports: str) -> None:
+    """Nothing is printed without GEMINIDS_LOG, also if the application has imported `logging` and
+    configured nothing."""
     program = f"{imports}from geminids.log import get_logger; get_logger('run').warning('it happened')"
     env = {name: value for name, value in os.environ.items() if name != "GEMINIDS_LOG"}
     env |= {} if level is None else {"GEMINIDS_LOG": level}
-    ended = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
     )
-    assert ("WARNING geminids.run: it happened" in ended.stderr) is logged
-    assert logged or ended.stderr == ""
+    assert ("WARNING geminids.run: it happened" in done.stderr) is logged
+    assert logged or done.stderr == ""
 
 
-def test_nothing_is_imported_for_it() -> None:
-    """`logging` takes longer to import than the rest of the path to the spawn allows."""
+def test_logging_is_imported_late() -> None:
+    """Our logger does not import `logging`, which would delay the spawn."""
     program = (
         "import sys, geminids.log; geminids.log.get_logger('run').error('x'); print('logging' in sys.modules)"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout.strip() == "False"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
-def test_a_level_that_does_not_exist() -> None:
-    """The command line refuses it and lists the levels."""
+def test_an_unknown_level_is_refused() -> None:
+    """The command line refuses an unknown level and lists the known ones."""
     argv = [sys.executable, "-m", "geminids", "versions"]
     env = {**os.environ, "GEMINIDS_LOG": "loud"}
-    ended = subprocess.run(argv, env=env, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert "GEMINIDS_LOG is 'loud'; use one of: debug, info, warning, error" in ended.stderr
+    done = subprocess.run(argv, env=env, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "GEMINIDS_LOG is 'loud'; use one of: debug, info, warning, error" in done.stderr
 
 
 def test_no_exception_is_swallowed_silently() -> None:

@@ -11,20 +11,21 @@ _ATTRIBUTES = ("hint", "message", "reason", "why", "words")
 _VARIABLES = ("reason", "why")
 _METHODS = ("startswith", "endswith", "find", "index")
 _PATTERNS = ("match", "search", "fullmatch", "findall")
-# Texts of the CLI, of the API or of a protocol, which are all that we have; and texts that only become other texts.
+# Files that test texts of the CLI, of the API or of a protocol, or codes, and why they must.
 _ALLOWED = {
     "adapters/leadmetrics/execution.py": "the API's text: a conversation that is too long",
     "events/translate/acp.py": "a code, not a text",
     "events/translate/stream_json.py": "the CLI's text, and a code",
-    "launch/prepare.py": "shows a place once",
-    "warm/prompt_answer.py": "the stop reason of the protocol",
+    "launch/prepare.py": "avoids showing a place twice",
+    "warm/acp/prompt_answer.py": "the stop reason of the protocol",
     "gemini/protocol/outcome/judge.py": "the CLI's text",
     "gemini/protocol/stream_json.py": "a code, not a text",
 }
 
 
-def test_messages_decide_nothing() -> None:
-    """No comparison, prefix test or pattern is applied to a reason, a message or a hint of ours."""
+def test_no_decision_depends_on_a_message() -> None:
+    """The source does not compare, search or match the text of our own reasons, messages and
+    hints."""
     found = {
         f"{name}:{node.lineno}: {ast.unparse(node)[:100]}"
         for file in sorted(SOURCE.rglob("*.py"))
@@ -36,6 +37,7 @@ def test_messages_decide_nothing() -> None:
 
 
 def _tests_text(node: ast.Compare | ast.Call) -> bool:
+    """Whether the expression compares, searches or matches a text for people."""
     if isinstance(node, ast.Compare):
         sides = [node.left, *node.comparators]
         is_none = any(isinstance(side, ast.Constant) and side.value is None for side in sides)
@@ -49,7 +51,7 @@ def _tests_text(node: ast.Compare | ast.Call) -> bool:
 
 
 def _is_text(node: ast.expr) -> bool:
-    """Whether it is such a text, perhaps with `or ""` around it."""
+    """Whether the expression is a text for people, perhaps with `or ""` around it."""
     if isinstance(node, ast.BoolOp):
         return any(map(_is_text, node.values))
     if isinstance(node, ast.Attribute):

@@ -1,7 +1,9 @@
-"""Nothing that users can name is lost without being listed: commands, flags, options, events, endings, Python names."""
+"""No public name disappears unless it is listed: commands, flags, options, events, endings and
+Python names."""
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import tomllib
@@ -19,15 +21,16 @@ CHANGES: Changes = tomllib.loads((RECORDINGS / "public_surface_changes.toml").re
 NAMES = [name for name, kind in RECORDED["python"].items() if kind in ("class", "function", "value")]
 
 
-def test_nothing_public_is_lost() -> None:
-    """Each recorded name exists with the same description, unless public_surface_changes.toml lists it."""
+def test_no_public_name_is_lost() -> None:
+    """Each recorded name exists with the same description, unless public_surface_changes.toml lists
+    a change."""
     names = [_rename(name, CHANGES) for name in NAMES]
     problems = find_losses(RECORDED, surface(ROOT, names), CHANGES)
     assert not problems, "\n".join(["", *problems])
 
 
 def test_the_changelog_names_each_new_name() -> None:
-    """A user finds the new name in CHANGELOG.md, and each change has a reason."""
+    """CHANGELOG.md contains each new name, and each listed change has a reason."""
     changelog = (ROOT / "CHANGELOG.md").read_text()
     missing = [
         rename["new"]
@@ -38,21 +41,46 @@ def test_the_changelog_names_each_new_name() -> None:
     assert all(change["reason"] for changes in CHANGES.values() for change in changes)
 
 
-def test_no_change_is_listed_twice_or_for_nothing() -> None:
-    """Each entry of public_surface_changes.toml is about a recorded name that is no longer so."""
+def test_every_listed_change_is_needed() -> None:
+    """Each entry of public_surface_changes.toml is needed: without it a loss is found."""
     names = [_rename(name, CHANGES) for name in NAMES]
     present = surface(ROOT, names)
-    idle = []
+    needless = []
     for kind, changes in CHANGES.items():
         for change in changes:
             rest = {**CHANGES, kind: [other for other in changes if other is not change]}
-            if find_losses(RECORDED, present, rest) == []:
-                idle.append(f"{kind}: {change}")
-    assert idle == []
+            if find_losses(_affected_by(change), present, rest) == []:
+                needless.append(f"{kind}: {change}")
+    assert needless == []
+
+
+def _affected_by(change: dict[str, str]) -> Surface:
+    """The recorded names that a listed change can be about. It makes the test 50 times faster."""
+    key = change.get("old") or change["name"]
+    word = _last_word(key)
+    return {
+        section: {
+            name: description
+            for name, description in entries.items()
+            if word in description or any(_is_below(each, key) for each in _names_of(name))
+        }
+        for section, entries in RECORDED.items()
+    }
+
+
+@functools.cache
+def _names_of(name: str) -> tuple[str, ...]:
+    """The recorded name, and the name after each rename that applies to it."""
+    names = [name]
+    for rename in CHANGES.get("renamed", ()):
+        if (new := _rename(names[-1], {"renamed": [rename]})) != names[-1]:
+            names.append(new)
+    return tuple(names)
 
 
 def test_losses_are_found() -> None:
-    """A lost flag, a lost field and another default are one line each; a listed change is none."""
+    """A missing flag, a missing field and a changed default give one line each; a listed change
+    gives none."""
     present = deepcopy(RECORDED)
     del present["commands"]["geminids run --model"]
     del present["events"]["finished.answer"]
@@ -75,7 +103,7 @@ def test_losses_are_found() -> None:
 
 
 def find_losses(recorded: Surface, present: Surface, changes: Changes) -> list[str]:
-    """One line for each recorded name that is missing or described otherwise, and not listed as changed."""
+    """Return one line for each recorded name that is missing or changed, and not listed."""
     removed = [(change["section"], change["name"]) for change in changes.get("removed", ())]
     changed = {(change["section"], change["name"]) for change in changes.get("changed", ())}
     losses = []
@@ -104,7 +132,7 @@ def _rename(name: str, changes: Changes) -> str:
 
 
 def _rename_words(description: str, changes: Changes) -> str:
-    """A type, a flag or a variable within a description has its new name too."""
+    """Replace renamed types, flags and variables in a description."""
     for rename in changes.get("renamed", ()):
         old, new = _last_word(rename["old"]), _last_word(rename["new"])
         if old[0].isupper() or old.startswith("-"):

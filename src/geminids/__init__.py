@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from geminids.spending import Budget, ModelRate, RateTier
     from geminids.warm.chat import Chat
     from geminids.warm.chat_turn import ChatTurn
-    from geminids.warm.permissions.decide import Said
+    from geminids.warm.permissions.answer import PermissionAnswer
     from geminids.warm.pool import Pool, ProcessStatus
 
 __all__ = [
@@ -76,6 +76,7 @@ __all__ = [
     "Notice",
     "Options",
     "OptionsError",
+    "PermissionAnswer",
     "PermissionAsked",
     "PermissionDecided",
     "Permissions",
@@ -87,7 +88,6 @@ __all__ = [
     "Retry",
     "Run",
     "RunFailed",
-    "Said",
     "SessionStart",
     "Stall",
     "StallProcess",
@@ -123,7 +123,7 @@ _NAMES_BY_MODULE = {
     "geminids.run.result": ("Result",),
     "geminids.run.run": ("Run",),
     "geminids.warm.chat": ("Chat",),
-    "geminids.warm.permissions.decide": ("Said",),
+    "geminids.warm.permissions.answer": ("PermissionAnswer",),
     "geminids.warm.pool": ("Pool", "ProcessStatus"),
     "geminids.warm.chat_turn": ("ChatTurn",),
     "geminids.sessions.resume_token": ("ResumeToken", "extract_resume_token", "format_resume_line"),

@@ -1,4 +1,4 @@
-"""`python -m geminids` runs the command line."""
+"""Run the command line of geminids when Python is started with `python -m geminids`."""
 
 from geminids.cli import main
 

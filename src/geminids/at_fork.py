@@ -1,7 +1,8 @@
-"""Clean up when the host program forks. Only this module calls `os.register_at_fork`.
+"""Clean up in child processes that the host program (the program that uses geminids) forks. Only
+this module calls `os.register_at_fork`.
 
-A forked child has only the thread that called `fork`. Locks that other threads held stay locked in
-the child, and it has copies of all open files and sockets.
+A forked child has only the thread that called `fork`. It has copies of all open files and sockets
+of its parent. A lock that another thread of the parent held stays locked in the child.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ _imports = threading.RLock()
 
 
 def run_in_child(function: Callable[[], None]) -> None:
-    """Call `function` in every child forked from now on.
+    """Register `function`. It is called in every child process that this process forks from now on.
 
-    Functions run in the order they were added.
+    Registered functions are called in the order in which they were registered.
     """
     _functions.append(function)
 
 
 def close_in_child(sock: socket.socket) -> socket.socket:
-    """Close the copy of this socket in every child forked from now on.
+    """Register `sock`, and return it. Every child process that this process forks from now on
+    closes its copy of the socket.
 
-    No thread of the child serves the socket, but its copy would keep the port open, and a client
-    would not notice that its connection was closed or reset.
+    The child does not use the socket. An open copy would keep the port in use, and the other side
+    would not notice when the parent closes the connection.
     """
     _sockets.add(sock)
     return sock
@@ -47,13 +49,11 @@ def close_in_child(sock: socket.socket) -> socket.socket:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Delay forks of this process until the imports in this block are done.
+    """Delay forks of this process until the `with` block ends. The block contains imports.
 
-    Use it in our own threads.
-
-    A child that is forked during an import gets a copy of the module's lock, but not the thread
-    that would release it. If the child imports the same module, it waits forever (importlib,
-    `_ModuleLock`).
+    Use it in the threads that geminids starts. If another thread forks during an import, the child
+    gets a locked copy of the module's import lock (importlib, `_ModuleLock`), but not the thread
+    that would release it. If the child then imports the same module, it waits forever.
     """
     with _imports:
         yield

@@ -1,13 +1,14 @@
-"""`open_run`, `ask`, `ask_sync` and `stream_sync`."""
+"""The functions that run the agent: `open_run`, `ask`, `ask_sync` and `stream_sync`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from geminids.events.model import Event
 from geminids.options import Options, make_options
-from geminids.run.headless.reader import OnLine
+from geminids.run.headless.reader import OnLine, OnStderr, OutputCallbacks
 from geminids.run.result import Result
 from geminids.run.run import Run
 from geminids.run.schema.answer_schema import schema_option
@@ -15,7 +16,7 @@ from geminids.run.schema.answer_schema import schema_option
 if TYPE_CHECKING:
     from geminids.run.starter import MakeWarm
     from geminids.spending import Budget
-    from geminids.warm.permissions.decide import OnPermission
+    from geminids.warm.permissions.answer import OnPermission
 
 __all__ = ["ask", "ask_sync", "open_run", "stream_sync"]
 
@@ -50,7 +51,11 @@ async def ask(
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Result:
-    """Run the agent and return its result. A failed run does not raise: see `Result.failure`."""
+    """Run the agent with this prompt, and return the result when the run has ended.
+
+    `options` and `fields` are described in `open_run`. `on_permission` answers permission requests.
+    If the run fails, no exception is raised: see `Result.failure`.
+    """
     async with open_run(prompt, options, on_permission=on_permission, **fields) as run:
         await _drain(run)
     return run.result
@@ -84,7 +89,10 @@ def ask_sync(
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Result:
-    """`ask` without async, for scripts and notebooks. It also works inside a running event loop.
+    """Run the agent with this prompt, and return the result. This is `ask` without async, for
+    scripts and notebooks. It also works if an event loop is running in the caller's thread.
+
+    In this example the prompt is empty, so the run fails:
 
     >>> ask_sync("", cwd=".").failure.kind
     'bad_prompt'
@@ -103,9 +111,10 @@ def stream_sync(
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Iterator[Event]:
-    """Iterate over the events of a run without async.
+    """Run the agent with this prompt, and yield the events of the run. It is a normal function, not
+    an async one. The parameters are described in `open_run`.
 
-    Closing the iterator ends the run and its processes.
+    If the caller closes the iterator early, the run and its processes are ended.
     """
     return _stream(open_run(prompt, options, on_permission=on_permission, **fields))
 
@@ -116,7 +125,10 @@ async def _drain(run: Run) -> None:
 
 
 def _stream(run: Run) -> Iterator[Event]:
-    """Drive the run on an event loop in a new thread: the caller's may already run one."""
+    """Start the run, drive it with an event loop in a new thread, and yield its events.
+
+    A new thread is needed because an event loop may already be running in the caller's thread.
+    """
     run.launch()
     from anyio.from_thread import start_blocking_portal  # imported while the CLI loads
 
@@ -131,28 +143,33 @@ def open_run(
     /,
     *,
     on_line: OnLine | None = None,
+    on_stderr: OnStderr | None = None,
     on_permission: OnPermission | None = None,
     budget: Budget | None = None,
     **fields: Any,
 ) -> Run:
-    """Open a run of the agent: `async with open_run(...) as run`.
+    """Create a run of the agent. Use it as `async with open_run(...) as run`; at the end of the
+    `with` block, all processes of the run are ended.
 
-    Leaving the block ends all its processes.
+    Raises `OptionsError` immediately if an option is not valid.
 
-    Raises `OptionsError` immediately if options are bad.
-
-    `fields` are fields of `Options`. `on_line(line, events)` is called for each line that the CLI
-    prints, with secrets masked, and the events made from it (headless transport only).
-    `on_permission(asked)` answers permission requests; the run then uses the warm transport if it
-    can. A `budget` is shared by all runs and chats that get it. `schema` is a JSON Schema, or a
-    msgspec, pydantic or dataclass type; `result.value` then has that type.
+    - `options` and `fields` are the options of the run. Each name in `fields` is a field of
+      `Options`, and replaces that field of `options`. The field `schema` is a JSON Schema, or a
+      msgspec, pydantic or dataclass type; `result.value` then has that type.
+    - `on_line(line, events)` is called for each line that the CLI prints. `events` are the events
+      made from the line. `on_stderr(text)` is called with one or more lines of the CLI's stderr.
+      Secrets are masked in what they receive. Both callbacks work only on the headless transport,
+      which starts one CLI process for each prompt.
+    - `on_permission(asked)` answers permission requests. The run then uses the warm transport (the
+      CLI's ACP mode) if possible.
+    - `budget` limits the cost. All runs and chats that get the same object share it.
     """
-    given = fields.pop("schema", options.schema if isinstance(options, Options) else None)
-    schema, fields["schema"] = schema_option(given)
+    requested = fields.pop("schema", options.schema if isinstance(options, Options) else None)
+    schema, fields["schema"] = schema_option(requested)
     return Run(
         prompt,
         make_options(options, **fields),
-        on_line=on_line,
+        callbacks=OutputCallbacks(on_line, on_stderr),
         make_warm=_warm_run(on_permission),
         budgets=() if budget is None else (budget,),
         schema=schema,
@@ -160,11 +177,12 @@ def open_run(
 
 
 def _warm_run(on_permission: OnPermission | None) -> MakeWarm | None:
-    """Only the warm transport can ask for permission."""
+    """Return a function that makes a warm run (a run in the CLI's ACP mode). Return None if there
+    is no `on_permission` callback: then a warm run is not needed, because it is only used to ask
+    for permission.
+    """
     if on_permission is None:
         return None
-    from functools import partial
-
     from geminids.warm.single_run import SingleRun  # imported late: most runs do not ask
 
     return partial(SingleRun, on_permission)

@@ -1,20 +1,20 @@
 """All errors that geminids raises.
 
     GeminidsError
-    ├── OptionsError           invalid options; lists every problem, before anything starts
+    ├── OptionsError           invalid options; raised before anything starts, lists every problem
     ├── KeyProblem             the API key cannot be read from the given file or keyring
     ├── ScriptError            a gateway script cannot be read
-    ├── SessionError           a stored session cannot be locked, copied or written
-    │   ├── SessionNotFound    no such session; lists the folders searched and similar ids
-    │   ├── SessionDamaged     a file is not a session, or is damaged
-    │   └── SessionBusy        another run is using the session; names it
+    ├── SessionError           a stored session cannot be read, locked, copied or written
+    │   ├── SessionNotFound    no such session; lists the searched folders and similar ids
+    │   ├── SessionDamaged     a session file cannot be read, or is damaged
+    │   └── SessionBusy        another run is using the session; `holder` describes that run
     ├── ToolchainError         Gemini CLI or Node cannot be found, installed or used
-    │   ├── CliMissing         Gemini CLI was not found; lists the places searched
+    │   ├── CliMissing         Gemini CLI was not found; lists the searched places
     │   ├── NodeMissing        no Node can run Gemini CLI
-    │   └── InstallFailed      npm or pip failed; keeps its output
-    └── RunFailed              raised only by `Result.raise_for_failure()`; keeps the result
+    │   └── InstallFailed      the installation failed; `output` is what npm or pip printed
+    └── RunFailed              raised only by `Result.raise_for_failure()`; `result` is the result
 
-A run that fails does not raise. See `Result.outcome` and `Result.failure`.
+If a run fails, no error is raised: see `Result.outcome` and `Result.failure`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ __all__ = [
 
 
 class GeminidsError(Exception):
-    """Base class of all errors. `hint` is one sentence that says what to do."""
+    """Base class of all errors of geminids.
+
+    `message` says what happened. `hint` is one sentence that says what to do, or None if there is
+    nothing to suggest.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -48,8 +52,8 @@ class GeminidsError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors are pickled between processes (workers, pytest-xdist). The default would call the
-        # constructor with `args`, which does not match its parameters.
+        # Errors are pickled between processes (workers, pytest-xdist). Without this method, unpickling
+        # would call the constructor with `args`, which does not match its parameters.
         return _rebuild, (type(self), self.__dict__.copy())
 
     def __str__(self) -> str:
@@ -64,7 +68,9 @@ def _rebuild(kind: type[GeminidsError], state: dict[str, Any]) -> GeminidsError:
 
 
 class OptionsError(GeminidsError):
-    """Invalid options. `problems` lists them as (name of the option, what is wrong)."""
+    """Some options are not valid. `problems` contains one pair for each problem: the name of the
+    option, and what is wrong with its value.
+    """
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         self.problems = tuple(problems)
@@ -74,11 +80,16 @@ class OptionsError(GeminidsError):
 
 
 class KeyProblem(GeminidsError):
-    """The API key cannot be read from its source. The message contains nothing of what was read."""
+    """The API key cannot be read from the given file or keyring.
+
+    The message never contains what was read, because it could be the key.
+    """
 
 
 class ScriptError(GeminidsError):
-    """A gateway script cannot be read. `where` is the file and line, if known."""
+    """A gateway script (prepared answers in place of a model) cannot be read. `where` is the path
+    of the script, with the line number if it is known.
+    """
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(f"{where}: {message}" if where else message, hint=hint)
@@ -90,7 +101,9 @@ class SessionError(GeminidsError):
 
 
 class SessionNotFound(SessionError):
-    """No such session. `looked` lists the folders that were searched, `nearest` similar ids."""
+    """No session with the given id exists. `looked` lists the folders that were searched. `nearest`
+    lists the ids of stored sessions that are similar to the given id.
+    """
 
     def __init__(
         self,
@@ -106,7 +119,9 @@ class SessionNotFound(SessionError):
 
 
 class SessionDamaged(SessionError):
-    """A file is not a session, or is damaged. `file` is its path."""
+    """A session file cannot be read, is not a session, or is damaged. `file` is the path of the
+    file.
+    """
 
     def __init__(self, message: str, *, file: str, hint: str | None = None) -> None:
         super().__init__(f"{file}: {message}", hint=hint)
@@ -114,16 +129,21 @@ class SessionDamaged(SessionError):
 
 
 class SessionBusy(SessionError):
-    """Another run is using this session. `holder` names it and says since when."""
+    """Another run is using the session. `holder` describes that run and, if it is known, the time
+    at which that run locked the session.
+    """
 
     def __init__(self, session_id: str, *, holder: Any) -> None:
-        super().__init__(f"the session {session_id} is in use by {holder}", hint="Wait for it, or stop it.")
+        super().__init__(
+            f"the session {session_id} is in use by {holder}", hint="Wait until that run ends, or stop it."
+        )
         self.session_id = session_id
         self.holder = holder
 
 
 class ToolchainError(GeminidsError):
-    """Gemini CLI or Node cannot be used. `looked` lists the places that were searched."""
+    """Gemini CLI or Node cannot be found, installed or used. `looked` lists the places that were
+    searched."""
 
     def __init__(self, message: str, *, hint: str | None = None, looked: Sequence[str] = ()) -> None:
         super().__init__(message, hint=hint)
@@ -135,11 +155,13 @@ class CliMissing(ToolchainError):
 
 
 class NodeMissing(ToolchainError):
-    """No Node was found that can run the CLI."""
+    """No Node.js was found that can run Gemini CLI."""
 
 
 class InstallFailed(ToolchainError):
-    """npm or pip failed. `output` is the end of its output."""
+    """The installation of Gemini CLI or Node failed. `output` is the end of what npm or pip
+    printed; empty if there is no such output.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None, output: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -147,7 +169,9 @@ class InstallFailed(ToolchainError):
 
 
 class RunFailed(GeminidsError):
-    """A run did not succeed. Raised only by `Result.raise_for_failure()`; `result` is that result."""
+    """A run failed, and the caller has called `Result.raise_for_failure()`. Nothing else raises
+    this error. `result` is the result of the run.
+    """
 
     def __init__(self, message: str, *, result: Any, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)

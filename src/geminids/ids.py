@@ -1,4 +1,4 @@
-"""Create run and session ids, and check session ids that come from outside."""
+"""Create ids for runs and sessions, and check session ids that come from the user."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 
 __all__ = ["is_session_id", "new_run_id", "new_session_id"]
 
-# The CLI accepts [A-Za-z0-9-_]+ for --session-id. We are stricter: a path or a flag must not pass
-# as an id.
+# The CLI accepts [A-Za-z0-9-_]+ for `--session-id`. This pattern is stricter, so that a path or an
+# option such as `--x` is not accepted as an id.
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 
 
 def is_session_id(text: str) -> bool:
-    """Return whether `text` has the form of a session id.
+    """Return whether `text` has the form of a session id: 1 to 128 letters, digits, `_` or `-`,
+    without `-` at the beginning.
 
     >>> is_session_id("3e0923c9-7033-438d-a978-a361d8031f47"), is_session_id("../x")
     (True, False)
@@ -22,15 +23,15 @@ def is_session_id(text: str) -> bool:
 
 
 def new_run_id() -> str:
-    """Create a run id that is short enough for a log line and safe as a file name."""
+    """Create an id for a run. It is short enough for a log line and safe as a file name."""
     return "run-" + os.urandom(8).hex()
 
 
 def new_session_id() -> str:
-    """Create a random UUID (version 4), as the CLI does.
+    """Create an id for a session: a random UUID (version 4), as the CLI does.
 
-    Its first eight characters must be random: the CLI names a session file by the minute and these
-    characters, so two ids that share them could share a file.
+    The CLI names a session file after the current minute and the first eight characters of the id.
+    These characters must be random. Otherwise two sessions could get the same file.
 
     >>> is_session_id(new_session_id()), len(new_session_id())
     (True, 36)

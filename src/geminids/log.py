@@ -1,8 +1,9 @@
-"""Loggers named `geminids.*`.
+"""The loggers of geminids, one for each package, with names such as `geminids.run`. They mask known
+secrets in all messages.
 
-They are silent until the application configures them, and mask known secrets.
-
-`GEMINIDS_LOG=debug` logs to stderr. Each package has one logger: `_log = get_logger("run")`.
+They write nothing until the application configures `logging`. If the environment variable
+`GEMINIDS_LOG` is set to a level such as `debug`, they write to stderr. A module gets the logger of
+its package with `_log = get_logger("run")`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _is_set_up = False
 
 
 def get_logger(package: str) -> Log:
-    """Return the logger of one of our packages.
+    """Return the logger of one package of geminids. `package` is the name of the package, such as
+    `run`.
 
     >>> get_logger("run").name
     'geminids.run'
@@ -37,23 +39,28 @@ def get_logger(package: str) -> Log:
 
 
 def mask_in_logs(redactor: Redactor) -> Redactor:
-    """Mask this redactor's secrets in log messages while the redactor is referenced somewhere."""
+    """Mask the secrets of this redactor in all log messages of geminids, as long as the redactor
+    object exists. Return the redactor.
+    """
     _redactors.add(redactor)
     return redactor
 
 
 class Log:
-    """A logger that does not import `logging`, because the import delays the spawn by 6 ms.
+    """A logger that imports `logging` only if a message can be written. The import would delay the
+    start of the CLI by 6 ms.
 
-    If the application has not imported `logging`, it has no handler, and the message would be lost
-    anyway.
+    If the application has not imported `logging`, and `GEMINIDS_LOG` is not set, messages are
+    discarded: no handler could exist.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def debug(self, message: str, *args: object, error: BaseException | None = None) -> None:
-        """Log a message, with the traceback of `error` if given."""
+        """Log a message with the level `debug`. `args` are inserted into the message with `%`, as
+        in `logging`. If `error` is set, its traceback is added.
+        """
         self._write(_DEBUG, message, args, error)
 
     def info(self, message: str, *args: object, error: BaseException | None = None) -> None:
@@ -89,7 +96,7 @@ def _logger(name: str) -> logging.Logger | None:
     if not _is_set_up:
         _is_set_up = True
         root = logging.getLogger("geminids")
-        # Without a handler, Python prints warnings to stderr.
+        # This handler does nothing. Without any handler, Python prints warnings to stderr.
         root.addHandler(logging.NullHandler())
         if level in LEVELS:
             handler = logging.StreamHandler()
@@ -106,7 +113,8 @@ def _masked(text: str) -> str:
 
 
 def _live_redactors() -> list[Redactor]:
-    # Do not use a lock: a child forked while another thread holds it would wait forever.
+    # Do not use a lock: if a child is forked while another thread holds the lock, the child waits
+    # forever.
     while True:
         try:
             return list(_redactors)

@@ -1,4 +1,4 @@
-"""How a run ended: the closed sets of outcomes and of failure kinds."""
+"""How a run can end: all outcomes, all kinds of failures, and the exit codes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ FailureKind = Literal[
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 FAILURE_KINDS: tuple[str, ...] = get_args(FailureKind)
 
-# Exit codes of `geminids run`. If the CLI is missing, the exit code is 127, as in a shell.
+# Exit codes of `geminids run`, by outcome. If Gemini CLI is missing, the exit code is 127, as in a
+# shell.
 EXIT_CODES: dict[str, int] = {
     "success": 0,
     "failed": 1,
@@ -52,7 +53,12 @@ EXIT_CODES: dict[str, int] = {
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a run failed, whether a retry can help (`retryable`), and what to do (`hint`)."""
+    """Why a run failed.
+
+    `retryable` says whether a retry can help. `retry_after` is the number of seconds to wait before
+    the retry; None if it is not known. `hint` says what to do. `stderr_tail` is the end of what the
+    CLI printed to stderr.
+    """
 
     kind: FailureKind
     message: str

@@ -1,8 +1,9 @@
-"""Replace known secret values by `***`. Only this module does that.
+"""Replace known secrets with `***`. All packages use this module for that.
 
-Lines are redacted value by value when they become events, so no event, record or log contains a
-secret. The raw bytes of a line are not redacted, because a variable such as SORT_KEY=timestamp
-would mask field names in every line. `TextRedactor` redacts text that the model streams in pieces.
+When a line of the CLI's output is converted to events, each value in the line is redacted. So no
+event and no log contains a secret. The raw bytes of the line are not redacted: the value of a
+variable such as SORT_KEY=timestamp is treated as a secret, and would mask the field name
+`timestamp` in every line. `TextRedactor` redacts a text that arrives in pieces.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _MASK_BYTES = MASK.encode()
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW(OR)?D|CREDENTIAL|(^|_)AUTH(_|$)|_PAT$", re.IGNORECASE)
 _ALWAYS = {"GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_CLOUD_ACCESS_TOKEN"}
-# Shorter values would mask ordinary words ("true", "1").
+# Values with fewer characters are not masked, because they would mask ordinary words ("true", "1").
 _SHORTEST = 8
 _SHORTEST_ALWAYS = 4
 _SHORTEST_LINE = 12
@@ -28,7 +29,7 @@ _PATH_NAME = re.compile(r"(SOCK|FILE|PATH|DIR|HOME|CREDENTIALS)$", re.IGNORECASE
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether the value of a variable with this name is treated as a secret.
+    """Return whether the value of an environment variable with this name is treated as a secret.
 
     >>> is_secret_name("GEMINI_API_KEY"), is_secret_name("HOME")
     (True, False)
@@ -37,7 +38,12 @@ def is_secret_name(name: str) -> bool:
 
 
 def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
-    """Return the secret values in an environment.
+    """Return the values of the environment variables whose names indicate a secret (see
+    `is_secret_name`). If such a value has several lines, as a PEM key has, also return the single
+    lines. Values and lines that are too short are left out. Paths are left out too, but not in the
+    variables in `_ALWAYS`, which always contain a secret.
+
+    In the example, the second variable has a secret name, but its value is the path of a socket.
 
     >>> sorted(secrets_of({"GEMINI_API_KEY": "AIzaSyExample", "SSH_AUTH_SOCK": "/tmp/agent.sock"}))
     ['AIzaSyExample']
@@ -55,7 +61,9 @@ def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
 
 
 def _is_path(name: str, value: str) -> bool:
-    """Whether a value is only the path of a secret."""
+    """Return whether the value of the environment variable `name` is the path of a file. If so, it
+    is not a secret.
+    """
     return value.startswith(("/", "~", "./")) and (
         _PATH_NAME.search(name) is not None or os.path.exists(value)
     )
@@ -66,7 +74,8 @@ _IN_URL = re.compile(r"://[^/@\s:]*:([^/@\s]+)@|[?&]([\w-]+)=([^&#\s]+)")
 
 
 def secrets_in_words(words: Iterable[str]) -> frozenset[str]:
-    """Return the secrets among a program's arguments: values of secret flags, and those in URLs.
+    """Return the secrets among `words`, the arguments of a program: the values of options such as
+    `--token`, and the passwords and keys in URLs. Values shorter than 8 characters are left out.
 
     >>> sorted(secrets_in_words(["--token", "hunter2hunter2", "http://u:urlpass99@host/?key=abcdefgh1"]))
     ['abcdefgh1', 'hunter2hunter2', 'urlpass99']
@@ -85,7 +94,7 @@ def secrets_in_words(words: Iterable[str]) -> frozenset[str]:
 
 
 class Redactor:
-    """Masks every known secret in text, in decoded JSON values and in bytes.
+    """Masks each of the given secrets in text, in decoded JSON values and in bytes.
 
     >>> Redactor(["hunter2hunter2"]).text("password: hunter2hunter2")
     'password: ***'
@@ -93,13 +102,13 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.secrets = tuple(sorted({secret for secret in secrets if secret}))
-        # Each secret as plain text, and as it is written in a JSON string.
+        # Each secret has several forms: as plain text, and as it is written in a JSON string.
         forms = {
             form
             for secret in self.secrets
             for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
         }
-        # Longest first: if a secret starts with another secret, mask all of it.
+        # Longest first: if a secret begins with another secret, the whole secret must be masked.
         self.forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
         self.pattern = re.compile("|".join(map(re.escape, self.forms)) or "(?!)")
         self._written = tuple(form.encode("utf-8", "surrogateescape") for form in self.forms)
@@ -108,9 +117,10 @@ class Redactor:
         return bool(self.secrets)
 
     def found_in(self, text: str) -> bool:
-        """Whether `text` contains a secret.
+        """Return whether `text` contains a secret.
 
-        Searching for each secret is many times faster than the pattern.
+        It searches for each secret separately. This is many times faster than a search with one
+        regular expression that matches all secrets.
         """
         return any(form in text for form in self.forms)
 
@@ -118,7 +128,9 @@ class Redactor:
         return self.pattern.sub(MASK, text) if self.found_in(text) else text
 
     def value(self, value: Any) -> Any:
-        """Mask secrets in a decoded JSON value, also in keys and numbers."""
+        """Return a decoded JSON value with all secrets in it masked, also in keys and numbers. If
+        the value is nested too deep, return the mask `***` in place of the whole value.
+        """
         try:
             return self._value(value)
         except RecursionError:
@@ -143,10 +155,11 @@ class Redactor:
 
 
 class TextRedactor:
-    """Masks secrets in a text that arrives in pieces, also secrets that are split across pieces.
+    """Masks secrets in a text that arrives in pieces, even if a secret is split across pieces.
 
-    Text that could be the start of a secret is held back until the next piece or `flush`. The
-    joined output is always what `Redactor.text` returns for the whole text.
+    `feed(piece)` returns the text that can be emitted now. If the text so far ends with what could
+    be the start of a secret, this end is held back until the next call of `feed` or `flush`. The
+    joined output equals the output of `Redactor.text` for the whole text.
 
     >>> pieces = TextRedactor(Redactor(["hunter2hunter2"]))
     >>> pieces.feed("it is hunter2h"), pieces.feed("unter2!"), pieces.flush()
@@ -156,7 +169,7 @@ class TextRedactor:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held = ""
-        # All prefixes of secrets, by their last character: most pieces end with none of them.
+        # All beginnings of secrets, by their last character. Most pieces end with none of them.
         self._prefixes: dict[str, list[str]] = {}
         for form in redactor.forms:
             for size in range(1, len(form)):
@@ -165,7 +178,10 @@ class TextRedactor:
             prefixes.sort(key=len, reverse=True)
 
     def is_clear(self, text: str) -> bool:
-        """Whether the held text and `text` contain no secret and do not end with the start of one."""
+        """Return whether nothing has to be masked or held back if `text` arrives now. This is true
+        if the text that was held back, followed by `text`, contains no secret and does not end with
+        the start of a secret.
+        """
         text = self._held + text
         return not self._redactor.found_in(text) and self._safe_end(text, 0) == len(text)
 
@@ -173,7 +189,7 @@ class TextRedactor:
         text = self._held + piece
         out: list[str] = []
         at, safe_end = 0, self._safe_end(text, 0)
-        # Hold back a match at `safe_end`: it may be the start of a longer secret.
+        # Hold back a secret that begins at `safe_end`: it may be the start of a longer secret.
         while (match := self._redactor.pattern.search(text, at)) and match.start() < safe_end:
             out += (text[at : match.start()], MASK)
             at = match.end()
@@ -188,7 +204,10 @@ class TextRedactor:
         return self._redactor.text(held)
 
     def _safe_end(self, text: str, start: int) -> int:
-        """Return where a possible start of a secret begins at the end of the text, or its end."""
+        """Return the position in `text` up to which it can be emitted now. The characters after
+        this position may be the start of a secret. The characters before `start` were already
+        emitted or masked.
+        """
         size = len(text)
         for prefix in self._prefixes.get(text[-1:], ()):
             if text.endswith(prefix, start):

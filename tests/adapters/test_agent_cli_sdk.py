@@ -1,4 +1,4 @@
-"""agent-cli-sdk's interface: options of `execute`, and the capabilities of the installed CLI."""
+"""Tests of the agent-cli-sdk adapter: options of `execute`, and the capabilities of the CLI."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from geminids.adapters.agent_cli_sdk import PERMISSION_MODES, capabilities, execute, execute_sync
+from geminids.adapters.agent_cli_sdk import PERMISSION_MODES, execute, execute_sync, get_capabilities
 from geminids.config.paths import Places
 
 
-def test_modes() -> None:
-    """Claude's four modes are approval modes; any other is an error that names them, and nothing is run."""
+def test_permission_modes() -> None:
+    """Only Claude's four permission modes are valid. Another one is an error, and no run starts."""
     assert set(PERMISSION_MODES) == {"default", "plan", "acceptEdits", "bypassPermissions"}
     result = execute_sync("hello", permission_mode="yes")
     assert (result.success, result.exit_code) == (False, -1)
@@ -24,8 +24,8 @@ def test_modes() -> None:
 
 
 @pytest.mark.anyio
-async def test_bad_options_are_told() -> None:
-    """Options that are wrong are a result, not an exception; so is a run that cannot begin."""
+async def test_bad_options_are_reported() -> None:
+    """Invalid options and a run that cannot start return a failed result and raise no exception."""
     result = await execute("hello", timeout=-1)
     assert not result.success
     assert "timeout" in (result.error or "")
@@ -43,42 +43,47 @@ def _package(folder: Path, version: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("version", "knows", "knows_not"),
+    ("version", "known_model", "unknown_model"),
     [
         ("0.61.0", "gemini-3.8-flash", None),
         ("0.54.4", "gemini-3-flash-preview", "gemini-3.8-flash"),
     ],
 )
-def test_each_release_has_its_own(
-    tmp_path: Path, node: Path, version: str, knows: str, knows_not: str | None
+def test_capabilities_of_a_release(
+    tmp_path: Path, node: Path, version: str, known_model: str, unknown_model: str | None
 ) -> None:
-    """Models by release; the names are those of the other system."""
+    """`get_capabilities` lists the models of the installed release, in agent-cli-sdk's field names."""
     package = _package(tmp_path / "cli", version)
     environ = {"HOME": str(tmp_path), "PATH": str(node.parent)}
-    told = capabilities(package, environ=environ, places=Places(tmp_path / "g"))
-    shown = msgspec.to_builtins(told)
-    assert (shown["installed"], shown["supportsModels"], shown["supportsSlashCommands"]) == (
+    report = get_capabilities(gemini=package, environ=environ, places=Places(tmp_path / "g"))
+    fields = msgspec.to_builtins(report)
+    assert (fields["installed"], fields["supportsModels"], fields["supportsSlashCommands"]) == (
         True,
         True,
         False,
     )
-    assert (shown["version"], shown["supportsThinking"]) == (version, True)
-    assert shown["cliPath"].endswith("bundle/gemini.js")
-    ids = {model["id"] for model in shown["models"]}
-    assert knows in ids
-    assert knows_not not in ids
+    assert (fields["version"], fields["supportsThinking"]) == (version, True)
+    assert fields["cliPath"].endswith("bundle/gemini.js")
+    ids = {model["id"] for model in fields["models"]}
+    assert known_model in ids
+    assert unknown_model not in ids
 
 
-def test_an_older_release_offers_nothing(tmp_path: Path, node: Path) -> None:
-    """It is there, and geminids does not run it."""
+def test_unsupported_release_has_no_capabilities(tmp_path: Path, node: Path) -> None:
+    """A release that geminids does not support is reported as not installed."""
     environ = {"HOME": str(tmp_path), "PATH": str(node.parent)}
     package = _package(tmp_path / "cli", "0.41.2")
-    told = capabilities(package, environ=environ, places=Places(tmp_path / "g"))
-    assert (told.installed, told.models, told.cli_path, told.version) == (False, (), None, None)
+    report = get_capabilities(gemini=package, environ=environ, places=Places(tmp_path / "g"))
+    assert (report.installed, report.models, report.cli_path, report.version) == (False, (), None, None)
 
 
-def test_nothing_installed_offers_nothing(tmp_path: Path) -> None:
-    """And is no error."""
+def test_missing_cli_has_no_capabilities(tmp_path: Path) -> None:
+    """Without a CLI, `get_capabilities` reports nothing installed and raises no error."""
     environ = {"HOME": str(tmp_path), "PATH": str(tmp_path)}
-    told = capabilities(environ=environ, places=Places(tmp_path / "g"))
-    assert (told.installed, told.supports_models, told.models, told.cli_path) == (False, False, (), None)
+    report = get_capabilities(environ=environ, places=Places(tmp_path / "g"))
+    assert (report.installed, report.supports_models, report.models, report.cli_path) == (
+        False,
+        False,
+        (),
+        None,
+    )

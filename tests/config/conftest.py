@@ -1,4 +1,4 @@
-"""A user and a project with files of their own."""
+"""A user's configuration file and a project, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from geminids.config import Loaded, load_options
 
 
 @dataclass
-class Desk:
-    """A user's file, a project in a repository, and an environment that has nothing else."""
+class ConfigFiles:
+    """A user's file, a project in a repository, and an environment with nothing but HOME."""
 
     root: Path
 
@@ -41,9 +41,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    """Empty at first."""
-    made = Desk(tmp_path.resolve())
-    made.user.parent.mkdir(parents=True)
-    (made.folder / ".git").mkdir(parents=True)
-    return made
+def config_files(tmp_path: Path) -> ConfigFiles:
+    """Folders for the files of a user and of a project; both files are missing at first."""
+    files = ConfigFiles(tmp_path.resolve())
+    files.user.parent.mkdir(parents=True)
+    (files.folder / ".git").mkdir(parents=True)
+    return files

@@ -1,4 +1,4 @@
-"""Changes to a file: checked first, comments kept, nothing lost when two write at once."""
+"""Changes to a configuration file: validated first, comments kept, safe with several writers."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ command = "npx"
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks lie in our own folder."""
+def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the lock files of the editor in a folder of the test."""
     monkeypatch.setenv("GEMINIDS_HOME", str(tmp_path / "geminids"))
 
 
 def test_comments_and_order_are_kept(tmp_path: Path) -> None:
-    """Only the one value changes."""
+    """Setting a value changes only that value; comments and order stay."""
     file = tmp_path / "config.toml"
     file.write_text(_TEXT)
     edit.set_value(str(file), "gemini.model", "flash", private=True)
@@ -65,10 +65,13 @@ def test_comments_and_order_are_kept(tmp_path: Path) -> None:
         ("gemini.gemini", "0.61.0", {"gemini": "0.61.0"}),
     ],
 )
-def test_a_value_is_stored_as_what_it_is(
+def test_a_value_is_stored_with_its_type(
     tmp_path: Path, name: str, text: str, stored: dict[str, Any]
 ) -> None:
-    """Numbers as numbers, lists as lists; the file and its folder are the owner's alone; unset undoes it."""
+    """A value is stored with its TOML type, in a file with mode 0600 and a folder with mode 0700.
+
+    `unset_value` removes it.
+    """
     file = tmp_path / "new" / "config.toml"
     edit.set_value(str(file), name, text, private=True)
     assert tomllib.loads(file.read_text()) == {"gemini": stored}
@@ -79,29 +82,32 @@ def test_a_value_is_stored_as_what_it_is(
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("modle", "x", "did you mean model"),
         ("gemini.permissions.shel", "deny", "did you mean permissions.shell"),
         ("timeout", "soon", "not a number"),
         ("model", "", "is empty"),
         ("approval", "always", "not one of"),
-        ("mcp_servers.x.comand", "y", "a server has no comand"),
+        ("mcp_servers.x.comand", "y", "an MCP server has no field comand"),
         ("mcp_servers.x.args", '["y"]', "needs either a command or a url"),
         ("instructions", "absent.md", "does not exist"),
         ("env", "x", "NAME=VALUE"),
     ],
 )
-def test_what_cannot_be_is_not_written(tmp_path: Path, name: str, text: str, told: str) -> None:
-    """The file stays as it is, or absent."""
+def test_an_invalid_value_is_not_written(tmp_path: Path, name: str, text: str, message: str) -> None:
+    """An invalid name or value is an error, and no file is created."""
     file = tmp_path / "config.toml"
-    with pytest.raises(OptionsError, match=told):
+    with pytest.raises(OptionsError, match=message):
         edit.set_value(str(file), name, text, private=True)
     assert not file.exists()
 
 
-def test_a_path_is_typed_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's file gets the whole of it, a project's file the way from its own folder."""
+def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is meant from the current folder.
+
+    The user's file stores it absolute, and a project file relative to its own folder.
+    """
     (tmp_path / "repo" / "docs").mkdir(parents=True)
     (tmp_path / "repo" / "docs" / "a.md").touch()
     monkeypatch.chdir(tmp_path / "repo" / "docs")
@@ -114,8 +120,8 @@ def test_a_path_is_typed_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert tomllib.loads(project.read_text())["gemini"]["instructions"] == "docs/a.md"
 
 
-def test_a_broken_file_is_told_and_left(tmp_path: Path) -> None:
-    """Nothing is mended by accident."""
+def test_a_broken_file_is_reported_and_not_changed(tmp_path: Path) -> None:
+    """A file that is not valid TOML is reported with its line and not changed."""
     file = tmp_path / "config.toml"
     file.write_text("[gemini\n")
     with pytest.raises(OptionsError, match=r"config\.toml:1: is not valid TOML"):
@@ -124,7 +130,7 @@ def test_a_broken_file_is_told_and_left(tmp_path: Path) -> None:
 
 
 def test_a_linked_file_stays_a_link(tmp_path: Path) -> None:
-    """A folder of dotfiles is where it is written."""
+    """If the file is a link, the target is changed and the link stays."""
     (tmp_path / "dotfiles").mkdir()
     real = tmp_path / "dotfiles" / "g.toml"
     real.write_text(_TEXT)
@@ -134,8 +140,10 @@ def test_a_linked_file_stays_a_link(tmp_path: Path) -> None:
     assert link.is_symlink() and '"flash"' in real.read_text()
 
 
-def test_trust_is_written_once_and_taken_back(tmp_path: Path) -> None:
-    """By its true path, above the tables."""
+def test_trust_and_untrust(tmp_path: Path) -> None:
+    """`trust` stores the real path of a project once, and `untrust` removes it, also through a
+    link.
+    """
     file = tmp_path / "config.toml"
     file.write_text(_TEXT)
     (tmp_path / "repo").mkdir()
@@ -147,8 +155,8 @@ def test_trust_is_written_once_and_taken_back(tmp_path: Path) -> None:
     assert tomllib.loads(file.read_text())["trusted_projects"] == []
 
 
-def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
-    """Four processes, each with its own values."""
+def test_several_writers_lose_nothing(tmp_path: Path) -> None:
+    """Four processes that write at the same time lose no value."""
     file = tmp_path / "config.toml"
     program = (
         "import sys\nfrom geminids.config.editor import set_value\n"

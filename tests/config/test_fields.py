@@ -1,18 +1,19 @@
-"""The list of fields says a word about every option."""
+"""The list of configuration fields covers every option."""
 
 from __future__ import annotations
 
 from typing import get_args
 
-import msgspec
 import pytest
 
 from geminids.config.fields import GROUPS, Reach, fields
 from geminids.options import Options, Permissions
 
 
-def test_every_option_is_in_the_list_with_its_reach() -> None:
-    """A new field without a word about group, flag and what a project may do with it fails here."""
+def test_every_option_is_in_the_list() -> None:
+    """Every option is in the list, with a group, a description and a rule for what a project may
+    set.
+    """
     names = [name for name in Options.__struct_fields__ if name != "permissions"]
     names += [f"permissions.{name}" for name in Permissions.__struct_fields__]
     assert sorted(field.name for field in fields()) == sorted(names)
@@ -22,16 +23,18 @@ def test_every_option_is_in_the_list_with_its_reach() -> None:
 
 
 def test_defaults_are_those_of_the_options() -> None:
-    """No default is written twice."""
-    made = Options()
+    """The default of each field is that of `Options`."""
+    options = Options()
     for field in fields():
-        value = msgspec.to_builtins(made)
-        owner = made.permissions if field.name.startswith("permissions.") else made
-        assert field.default == getattr(owner, field.name.rpartition(".")[2]), value
+        owner = options.permissions if field.name.startswith("permissions.") else options
+        assert field.default == getattr(owner, field.name.rpartition(".")[2]), field.name
 
 
 def test_flags_and_variables_are_unique() -> None:
-    """And none is the variable that names our own folders or the file itself."""
+    """Each flag and each variable belongs to one field.
+
+    No field uses GEMINIDS_HOME or GEMINIDS_CONFIG.
+    """
     flags = [field.flag for field in fields() if field.flag]
     variables = [field.env for field in fields() if field.env]
     assert len(set(flags)) == len(flags)
@@ -61,6 +64,6 @@ def test_flags_and_variables_are_unique() -> None:
         ("permissions.allow_tools", "narrows"),
     ],
 )
-def test_what_gives_power_is_not_free(name: str, reach: str) -> None:
-    """The words that matter, once more: this list is not changed by accident."""
+def test_rules_for_sensitive_options(name: str, reach: str) -> None:
+    """The rules for sensitive options are repeated here, so that nobody changes them by accident."""
     assert {field.name: field.reach for field in fields()}[name] == reach

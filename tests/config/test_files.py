@@ -1,4 +1,4 @@
-"""Where the files are looked for, and files that are no configuration."""
+"""Where configuration files are searched, and errors for invalid files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from geminids import OptionsError
 from geminids.config.files import FileProblem, find_project_file, read_config, user_file
 
 
-def test_the_users_file_is_where_the_platform_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The same as platformdirs, which we do not load for it; `GEMINIDS_CONFIG` names another."""
+def test_the_path_of_the_users_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The user's file is in the folder that platformdirs names.
+
+    GEMINIDS_CONFIG names another file.
+    """
     from platformdirs import user_config_path
 
     for value in ("", str(tmp_path / "xdg"), "relative"):
@@ -25,8 +28,10 @@ def test_the_users_file_is_where_the_platform_says(monkeypatch: pytest.MonkeyPat
     assert user_file({"GEMINIDS_CONFIG": "/x/y.toml"}) == "/x/y.toml"
 
 
-def test_the_nearest_file_up_to_the_repository_counts(tmp_path: Path) -> None:
-    """Not one above the repository, and above the home folder none either."""
+def test_the_nearest_project_file_counts(tmp_path: Path) -> None:
+    """The nearest project file counts, up to the root of the repository or the home folder, and no
+    file above.
+    """
     root = tmp_path.resolve()
     deep = root / "home" / "repo" / "a" / "b"
     deep.mkdir(parents=True)
@@ -42,8 +47,11 @@ def test_the_nearest_file_up_to_the_repository_counts(tmp_path: Path) -> None:
     assert find_project_file(str(root / "home" / "plain"), environ) == str(root / "home" / "geminids.toml")
 
 
-def test_outside_of_repository_and_home_only_the_folder_itself_counts(tmp_path: Path) -> None:
-    """A file that somebody put into /tmp is not for every run below it."""
+def test_outside_of_a_repository_only_the_folder_itself_counts(tmp_path: Path) -> None:
+    """Outside of a repository and of the home, only a file in the folder itself counts.
+
+    A file in /tmp must not apply to every run below it.
+    """
     inner = tmp_path.resolve() / "a"
     inner.mkdir()
     (inner.parent / "geminids.toml").touch()
@@ -66,7 +74,7 @@ def _fifo(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "line", "what"),
+    ("make", "line", "message"),
     [
         (_folder, "", "is a folder"),
         (_big, "", "is too large: 50.0 MB"),
@@ -77,22 +85,22 @@ def _fifo(path: Path) -> None:
         (lambda path: path.write_text("a = " + "[" * 100_000), "", "is not valid TOML"),
     ],
 )
-def test_what_is_no_configuration_is_told(
-    desk: Any, make: Callable[[Path], object], line: str, what: str
+def test_an_invalid_file_is_reported_with_its_line(
+    config_files: Any, make: Callable[[Path], object], line: str, message: str
 ) -> None:
-    """With the file and the line; for the user's file and the project's alike, both at once, and at once."""
-    make(desk.user)
-    make(desk.project)
+    """Invalid files of the user and of the project are reported together, with path and line."""
+    make(config_files.user)
+    make(config_files.project)
     with pytest.raises(OptionsError) as caught:
-        desk.load()
-    told = dict(caught.value.problems)
-    for path in (desk.user, desk.project):
-        assert what in told[f"{path}{line}"]
+        config_files.load()
+    problems = dict(caught.value.problems)
+    for path in (config_files.user, config_files.project):
+        assert message in problems[f"{path}{line}"]
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """It may hold a deny."""
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
+    """A file without read permission is an error, because it may contain a deny rule."""
     file = tmp_path / "config.toml"
     file.write_text("")
     file.chmod(0)
@@ -100,28 +108,31 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         read_config(str(file))
 
 
-def test_a_link_out_of_the_project_is_not_read(desk: Any) -> None:
-    """A repository cannot have another file of the user's read for it; one within the project is fine."""
-    (desk.root / "else.toml").write_text('[gemini]\nmodel = "x"\n')
-    desk.project.symlink_to(desk.root / "else.toml")
-    loaded = desk.load()
+def test_a_link_out_of_the_project_is_not_read(config_files: Any) -> None:
+    """A project file that links to a file outside of the project is ignored with a warning.
+
+    A link within the project is read.
+    """
+    (config_files.root / "else.toml").write_text('[gemini]\nmodel = "x"\n')
+    config_files.project.symlink_to(config_files.root / "else.toml")
+    loaded = config_files.load()
     assert loaded.options.model is None
     assert "a link to a file outside its folder" in loaded.warnings[0]
-    desk.project.unlink()
-    (desk.folder / "conf.toml").write_text('[gemini]\nmodel = "x"\n')
-    desk.project.symlink_to("conf.toml")
-    assert desk.load().options.model == "x"
+    config_files.project.unlink()
+    (config_files.folder / "conf.toml").write_text('[gemini]\nmodel = "x"\n')
+    config_files.project.symlink_to("conf.toml")
+    assert config_files.load().options.model == "x"
 
 
-def test_a_named_file_must_be_there(desk: Any) -> None:
-    """`GEMINIDS_CONFIG` with a typing mistake is not "no configuration"; /dev/null is."""
-    with pytest.raises(OptionsError, match="GEMINIDS_CONFIG names it"):
-        desk.load({"GEMINIDS_CONFIG": str(desk.root / "absent.toml")})
-    assert desk.load({"GEMINIDS_CONFIG": os.devnull}).warnings == ()
+def test_a_named_file_must_exist(config_files: Any) -> None:
+    """A missing file in GEMINIDS_CONFIG is an error; /dev/null means no configuration."""
+    with pytest.raises(OptionsError, match="GEMINIDS_CONFIG is set to this path"):
+        config_files.load({"GEMINIDS_CONFIG": str(config_files.root / "absent.toml")})
+    assert config_files.load({"GEMINIDS_CONFIG": os.devnull}).warnings == ()
 
 
-def test_a_mark_at_the_beginning_and_an_empty_file_are_fine(desk: Any) -> None:
-    """Editors write such things."""
-    desk.user.write_bytes(b'\xef\xbb\xbf[gemini]\r\nmodel = "x"\r\n')
-    desk.project.write_text("\n")
-    assert desk.load().options.model == "x"
+def test_a_byte_order_mark_and_an_empty_file_are_accepted(config_files: Any) -> None:
+    """A file with a byte order mark and CRLF, and an empty file, are accepted."""
+    config_files.user.write_bytes(b'\xef\xbb\xbf[gemini]\r\nmodel = "x"\r\n')
+    config_files.project.write_text("\n")
+    assert config_files.load().options.model == "x"

@@ -1,4 +1,4 @@
-"""A form's values become options, or a list of what is wrong with them."""
+"""The values of a web form become options or a list of problems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from geminids.config.fields import fields
 _HERE = str(Path(__file__).parent)
 _FILE = __file__
 
-# What a text may hold: no NUL, no lone surrogates, not blank.
+# Valid texts: no control characters, no lone surrogates, not blank.
 _texts = st.text(st.characters(exclude_categories=("Cs", "Cc"))).map(lambda text: f"x{text}")
 _names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 _seconds = st.floats(0.001, 1e6) | st.integers(1, 10**6)
@@ -27,7 +27,7 @@ _mapping = st.dictionaries(_names, _texts, max_size=3)
 _list = st.lists(_texts, max_size=3).map(tuple)
 _files = st.lists(st.just(_FILE), max_size=2).map(tuple)
 _folders = st.lists(st.just(_HERE), max_size=2).map(tuple)
-_power = st.sampled_from([None, "allow", "ask", "deny"])
+_decision = st.sampled_from([None, "allow", "ask", "deny"])
 
 _servers = st.builds(
     McpServer, command=_texts, args=_list, env=_mapping, timeout=st.none() | _seconds, include_tools=_list
@@ -35,7 +35,7 @@ _servers = st.builds(
 
 _permissions = st.builds(
     Permissions,
-    **dict.fromkeys(("file_write", "shell", "network", "mcp", "skills"), _power),
+    **dict.fromkeys(("file_write", "shell", "network", "mcp", "skills"), _decision),
     **{name: _list for name in Permissions.__struct_fields__ if "_" in name and name != "file_write"},
 )
 
@@ -72,8 +72,8 @@ _options = st.builds(
 
 
 @given(_options)
-def test_options_come_back_from_json_and_from_the_form(options: Options) -> None:
-    """Every valid `Options` is the same after JSON, after the form, and fits the JSON Schema."""
+def test_options_survive_json_and_form(options: Options) -> None:
+    """Every valid `Options` is the same after JSON and after the form, and matches the JSON Schema."""
     data = msgspec.json.encode(options)
     form = msgspec.json.decode(data)
     assert msgspec.json.decode(data, type=Options) == options
@@ -81,31 +81,41 @@ def test_options_come_back_from_json_and_from_the_form(options: Options) -> None
     assert list(_validator().iter_errors(form)) == []
 
 
-# No text: for a form, text stands for everything.
-_odd = st.none() | st.booleans() | st.integers(-5, 10**7) | st.floats(allow_nan=False, allow_infinity=False)
-_odd_values = (
-    _odd | st.lists(_odd, min_size=1, max_size=2) | st.dictionaries(_names, _odd, min_size=1, max_size=2)
+# No strings: a form accepts a string for every type.
+_wrong_types = (
+    st.none() | st.booleans() | st.integers(-5, 10**7) | st.floats(allow_nan=False, allow_infinity=False)
 )
-_tops = sorted({field.name.partition(".")[0] for field in fields()})
+_wrong_values = (
+    _wrong_types
+    | st.lists(_wrong_types, min_size=1, max_size=2)
+    | st.dictionaries(_names, _wrong_types, min_size=1, max_size=2)
+)
+_top_level_names = sorted({field.name.partition(".")[0] for field in fields()})
 
 
-@given(st.dictionaries(st.sampled_from(_tops), _odd_values, min_size=1, max_size=4))
-def test_what_the_json_schema_refuses_is_refused(form: dict[str, Any]) -> None:
-    """Whatever has the wrong type for the JSON Schema is a problem of the form too, under its field's name."""
+@given(st.dictionaries(st.sampled_from(_top_level_names), _wrong_values, min_size=1, max_size=4))
+def test_the_form_refuses_what_the_json_schema_refuses(form: dict[str, Any]) -> None:
+    """If the JSON Schema refuses a value, the form reports a problem for the same field."""
     refused = {str(error.absolute_path[0]) for error in _validator().iter_errors(form)}
-    told = {problem.name.partition(".")[0] for problem in validate_config(form)}
-    assert refused <= told
+    reported = {problem.name.partition(".")[0] for problem in validate_config(form)}
+    assert refused <= reported
 
 
-@given(st.dictionaries(st.sampled_from(_tops) | st.text(max_size=8), st.text(max_size=6) | _odd_values))
-def test_no_form_raises_anything_else(form: dict[str, Any]) -> None:
-    """Options, or one `OptionsError`; never another exception."""
+@given(
+    st.dictionaries(
+        st.sampled_from(_top_level_names) | st.text(max_size=8), st.text(max_size=6) | _wrong_values
+    )
+)
+def test_no_form_raises_another_error(form: dict[str, Any]) -> None:
+    """Any form gives options or an `OptionsError`, and no other exception."""
     with contextlib.suppress(OptionsError):
         build_config(form)
 
 
-def test_the_names_of_the_leadmetrics_document_are_understood() -> None:
-    """`promptTemplate`, `instructionsFilePath`, `timeoutSec`, `graceSec`, `yolo`; camel case in general."""
+def test_the_names_of_leadmetrics_are_accepted() -> None:
+    """The names of the Leadmetrics document, such as `timeoutSec` and `yolo`, and camel case are
+    accepted.
+    """
     form = {
         "cwd": _HERE,
         "promptTemplate": "{{prompt}}",
@@ -123,8 +133,11 @@ def test_the_names_of_the_leadmetrics_document_are_understood() -> None:
     assert build_config({"yolo": False}).approval == "default"
 
 
-def test_text_stands_for_numbers_switches_lists_and_mappings() -> None:
-    """An HTML form has nothing else; empty text is "not given", `none` is "no limit"."""
+def test_text_is_converted() -> None:
+    """Text is converted to numbers, switches, lists and mappings.
+
+    Empty text means no value, and `none` means no limit.
+    """
     options = build_config(
         {
             "model": "",
@@ -148,8 +161,11 @@ def test_text_stands_for_numbers_switches_lists_and_mappings() -> None:
     assert options.mcp_servers == {"fs": McpServer(command="npx", include_tools=("a",))}
 
 
-def test_every_problem_is_told_with_its_field() -> None:
-    """All at once; an unknown name gets the nearest."""
+def test_every_problem_is_reported_with_its_field() -> None:
+    """All problems are reported at once with their fields.
+
+    For an unknown name, a similar one is suggested.
+    """
     form = {
         "timeout": "soon",
         "modle": "x",
@@ -173,12 +189,12 @@ def test_every_problem_is_told_with_its_field() -> None:
 
 @pytest.mark.parametrize("form", [{"timeout": 5, "timeoutSec": 6}, {"yolo": True, "approval": "plan"}])
 def test_two_values_for_one_field_are_a_problem(form: dict[str, Any]) -> None:
-    """Under two names: which one would hold?"""
-    assert "given twice" in validate_config(form)[0].message
+    """Two names of the same field in one form are a problem."""
+    assert "is set twice" in validate_config(form)[0].message
 
 
-def test_a_secret_is_not_told() -> None:
-    """A broken line of variables may be a key."""
+def test_an_error_does_not_show_a_secret() -> None:
+    """The problem of an invalid variable or server does not repeat its text, which may be a secret."""
     problems = validate_config({"env": "hunter2hunter2", "mcp_servers": "hunter2hunter2"})
     assert {problem.name for problem in problems} == {"env", "mcp_servers"}
     assert "hunter2" not in str(problems)

@@ -1,4 +1,4 @@
-"""The line of a key is found whatever stands around it."""
+"""The line number of each key in a configuration file."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ a = 2
 
 
 def _lines(folder: Path, text: str) -> dict[tuple[str, ...], int]:
-    (folder / "it.toml").write_bytes(text.encode())
-    config = read_config(str(folder / "it.toml"))
+    (folder / "config.toml").write_bytes(text.encode())
+    config = read_config(str(folder / "config.toml"))
     assert config is not None
     return config.lines
 
 
 def test_each_key_has_its_own_line(tmp_path: Path) -> None:
-    """Strings and lists over several lines hold no keys."""
+    """Each key has its line number. Strings and lists of several lines contain no keys."""
     assert _lines(tmp_path, _TEXT) == {
         ("trusted_projects",): 2,
         ("gemini",): 7,
@@ -60,8 +60,8 @@ def test_each_key_has_its_own_line(tmp_path: Path) -> None:
     }
 
 
-def test_the_lines_end_as_the_system_ends_them(tmp_path: Path) -> None:
-    """CRLF, and no newline at the end."""
+def test_line_endings(tmp_path: Path) -> None:
+    """Line numbers are right with CRLF, without a final newline and in an empty file."""
     assert _lines(tmp_path, '[gemini]\r\nmodel = "x"\r\ntimeout = 3') == {
         ("gemini",): 1,
         ("gemini", "model"): 2,

@@ -1,4 +1,4 @@
-"""Options are shown without their secrets."""
+"""`masked` removes the secrets from options before they are shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from geminids.cli.commands.config import masked
 
 
 def test_secrets_of_variables_headers_and_addresses_are_masked() -> None:
-    """By name, by being a header, and where the same value stands elsewhere; the rest is as it was."""
+    """Secret variables, headers and passwords in URLs are masked, also where their value occurs
+    again.
+
+    Other values stay.
+    """
     server = McpServer(url="http://me:pass@127.0.0.1/?k=hunter2hunter2", headers={"X": "hunter2hunter2"})
     tool = McpServer(
         command="x", args=("--token", "hunter3hunter3"), env={"A_KEY": "hunter3hunter3", "B": "b"}

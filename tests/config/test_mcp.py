@@ -1,4 +1,4 @@
-"""Servers as other programs write them."""
+"""MCP servers in the notations of other programs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ _CLAUDE = {
 }
 
 
-def test_a_command_or_an_address_behind_a_name() -> None:
-    """Words are taken apart as a shell does."""
+def test_name_and_command_or_url() -> None:
+    """`NAME=COMMAND` is split like a shell command; `NAME=URL` is a server with a URL."""
     assert servers_of("fs=npx -y 'a b'") == {"fs": McpServer(command="npx", args=("-y", "a b"))}
     assert servers_of("w=https://example.test/mcp") == {"w": McpServer(url="https://example.test/mcp")}
 
 
-def test_the_form_of_gemini_and_of_claude(tmp_path: Path) -> None:
-    """Inline or in a file, with `mcpServers` around it or not; milliseconds become seconds."""
+def test_the_json_of_gemini_and_of_claude(tmp_path: Path) -> None:
+    """The JSON of Gemini CLI and of Claude is read, inline or from a file, with or without
+    `mcpServers`.
+
+    Milliseconds become seconds.
+    """
     expected = {
         "fs": McpServer(command="npx", args=("-y", "x"), env={"A": "1"}, timeout=1.5, include_tools=("r",)),
         "web": McpServer(url="http://127.0.0.1:1/mcp", headers={"Authorization": "x"}),
@@ -42,7 +46,7 @@ def test_the_form_of_gemini_and_of_claude(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "not JSON"),
         ('{"a": 1}', "is not an object like"),
@@ -53,13 +57,13 @@ def test_the_form_of_gemini_and_of_claude(tmp_path: Path) -> None:
         ("fs=", "no command"),
     ],
 )
-def test_what_is_none_is_told(text: str, told: str) -> None:
-    """One sentence, no traceback."""
-    with pytest.raises(ValueError, match=told):
+def test_an_invalid_server_is_reported(text: str, message: str) -> None:
+    """An invalid server raises a ValueError that says what is wrong."""
+    with pytest.raises(ValueError, match=message):
         servers_of(text)
 
 
-def test_a_name_with_json_behind_it() -> None:
-    """As the help says; not a command that begins with a brace."""
+def test_name_and_json() -> None:
+    """`NAME={JSON}` is a server described by JSON, not a command."""
     text = 'db={"command": "serve", "env": {"DB_PASSWORD": "x"}}'
     assert servers_of(text) == {"db": McpServer(command="serve", env={"DB_PASSWORD": "x"})}

@@ -1,4 +1,4 @@
-"""The schema for others is valid, complete, and the page is made from it."""
+"""The JSON Schema of the options, the form fields, and the reference page made from them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from geminids.config.fields import fields
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_json_schema_is_one() -> None:
-    """By the validator's own word; and it refuses what is not in it."""
+def test_the_json_schema_is_valid() -> None:
+    """The JSON Schema is valid, and it refuses unknown names and invalid values."""
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
@@ -23,8 +23,8 @@ def test_the_json_schema_is_one() -> None:
         assert not validator.is_valid(bad), bad
 
 
-def test_a_form_knows_every_field() -> None:
-    """Name, label, kind, limits, choices; and it can be sent as JSON."""
+def test_config_fields_has_every_field() -> None:
+    """`config_fields` has every field with kind, limits and choices, and can be encoded as JSON."""
     by_name = {field.name: field for field in config_fields()}
     assert list(by_name) == [field.name for field in fields()]
     assert (by_name["max_turns"].kind, by_name["max_turns"].min, by_name["max_turns"].max) == (
@@ -40,6 +40,6 @@ def test_a_form_knows_every_field() -> None:
     assert b'"kind":"choice"' in msgspec.json.encode(config_fields())
 
 
-def test_the_reference_page_is_what_the_schema_says() -> None:
-    """`make reference` writes it."""
+def test_the_reference_page_is_up_to_date() -> None:
+    """docs/reference/options.md equals the page that `make reference` writes."""
     assert (ROOT / "docs" / "reference" / "options.md").read_text() == reference_page()

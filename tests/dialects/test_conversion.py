@@ -1,4 +1,4 @@
-"""Recorded runs in another format."""
+"""Conversion of recorded runs to other formats."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from random_events import recorded
 
 
 @pytest.mark.parametrize("name", sorted(DIALECTS))
-def test_runs_one_behind_the_other(name: str) -> None:
-    """Each run is told by itself, wherever the batches are cut."""
+def test_consecutive_runs(name: str) -> None:
+    """Consecutive runs are encoded separately, however their events are split into batches."""
     runs = [recorded("plain"), recorded("tools")]
     expected = b"".join(b"".join(encode_run(name, events)) for events in runs)
-    together = [*runs[0], *runs[1]]
+    all_events = [*runs[0], *runs[1]]
     for size in (1, 4, len(runs[0]), 99):
-        batches = [together[at : at + size] for at in range(0, len(together), size)]
+        batches = [all_events[start : start + size] for start in range(0, len(all_events), size)]
         assert b"".join(converted(functools.partial(dialect, name), batches)) == expected
 
 
 @pytest.mark.parametrize("name", sorted(DIALECTS))
 def test_a_run_without_its_end(name: str) -> None:
-    """It is ended as the dialect ends it when no `Finished` comes; so is no run at all."""
+    """A dialect writes an end for a run without `Finished`, also for a run without events."""
     cut = recorded("tools")[:-1]
     assert b"".join(converted(functools.partial(dialect, name), [cut])) == b"".join(encode_run(name, cut))
     assert b"".join(converted(functools.partial(dialect, name), [])) == b"".join(encode_run(name, []))
 
 
-def test_our_own_tongue() -> None:
-    """Events stay as they are."""
+def test_our_own_dialect() -> None:
+    """The dialect `events` leaves events unchanged."""
     events = recorded("tools")
     assert b"".join(converted(EventsEncoder, [events])) == b"".join(
         encode_event(event) + b"\n" for event in events

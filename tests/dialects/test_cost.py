@@ -1,4 +1,4 @@
-"""Money in other systems' formats: told where it is known, and never as 0 where it is not."""
+"""The cost in the formats of other systems: present if it is known, never 0 if it is unknown."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ PAID = Cost(
     auth_mode="key",
     models=(ModelCost(model="m", usd=Decimal("0.0027375"), list_price=Decimal("0.0027375")),),
 )
-LISTED = Cost(basis="exact", list_price=Decimal("0.5"), auth_mode="account", models=(ModelCost(model="m"),))
-# Where each format has it.
-PLACES = {
+LIST_PRICE_ONLY = Cost(
+    basis="exact", list_price=Decimal("0.5"), auth_mode="account", models=(ModelCost(model="m"),)
+)
+# The keys that lead to the cost in each format.
+COST_KEYS = {
     "adapter": ("costUsd",),
     "agent-events": ("usage", "cost", "amount"),
     "atif": ("final_metrics", "total_cost_usd"),
@@ -56,42 +58,44 @@ def finished(cost: Cost | None) -> Finished:
     )
 
 
-def last(name: str, cost: Cost | None) -> dict[str, Any]:
-    said = b"".join(encode_run(name, [finished(cost)]))
-    line: dict[str, Any] = json.loads(said if name in ("atif", "record") else said.splitlines()[-1])
+def last_object(name: str, cost: Cost | None) -> dict[str, Any]:
+    output = b"".join(encode_run(name, [finished(cost)]))
+    line: dict[str, Any] = json.loads(output if name in ("atif", "record") else output.splitlines()[-1])
     return line.get("payload", line)  # type: ignore[no-any-return]
 
 
-def money(name: str, cost: Cost | None) -> Any:
-    value: Any = last(name, cost)
-    for part in PLACES[name]:
-        value = (value or {}).get(part)
+def cost_in(name: str, cost: Cost | None) -> Any:
+    value: Any = last_object(name, cost)
+    for key in COST_KEYS[name]:
+        value = (value or {}).get(key)
     return value
 
 
 @pytest.mark.parametrize("name", sorted(DIALECTS))
-def test_what_is_paid(name: str) -> None:
-    """A number of dollars in the format's own field; nothing where an account or Vertex pays, or nothing is known."""
-    assert money(name, PAID) == 0.0027375
-    assert money(name, LISTED) is None
-    assert money(name, None) is None
-    assert money(name, Cost(basis="unknown")) is None
+def test_the_cost_in_dollars(name: str) -> None:
+    """Each format has a known cost as a number of dollars. The value is missing if an account pays
+    or if the cost is unknown."""
+    assert cost_in(name, PAID) == 0.0027375
+    assert cost_in(name, LIST_PRICE_ONLY) is None
+    assert cost_in(name, None) is None
+    assert cost_in(name, Cost(basis="unknown")) is None
 
 
-def test_by_model() -> None:
-    """Claude has the cost of each model too."""
-    assert last("claude", PAID)["modelUsage"]["m"]["costUSD"] == 0.0027375
-    assert last("claude", LISTED)["modelUsage"]["m"]["costUSD"] is None
+def test_the_cost_of_each_model() -> None:
+    """Claude's format also has the cost of each model."""
+    assert last_object("claude", PAID)["modelUsage"]["m"]["costUSD"] == 0.0027375
+    assert last_object("claude", LIST_PRICE_ONLY)["modelUsage"]["m"]["costUSD"] is None
 
 
-def test_whose_word_it_is() -> None:
-    """No bill was read: it is the agent's estimate by SubLang's terms, however exact the tokens are."""
-    cost = last("agent-events", PAID)["usage"]["cost"]
+def test_the_source_of_the_cost() -> None:
+    """In SubLang's format the source of a cost is `agent-estimate`, because geminids has read no
+    bill."""
+    cost = last_object("agent-events", PAID)["usage"]["cost"]
     assert cost == {"amount": 0.0027375, "currency": "USD", "source": "agent-estimate"}
 
 
-def test_spans() -> None:
-    """OpenTelemetry has no name for money: it is under ours."""
-    told = finished_attributes(finished(PAID), content=False)
-    assert (told["geminids.cost.usd"], told["geminids.cost.basis"]) == (0.0027375, "exact")
-    assert "geminids.cost.usd" not in finished_attributes(finished(LISTED), content=False)
+def test_the_cost_in_spans() -> None:
+    """Spans have the cost under our own attribute names, because OpenTelemetry defines none."""
+    attributes = finished_attributes(finished(PAID), content=False)
+    assert (attributes["geminids.cost.usd"], attributes["geminids.cost.basis"]) == (0.0027375, "exact")
+    assert "geminids.cost.usd" not in finished_attributes(finished(LIST_PRICE_ONLY), content=False)

@@ -1,4 +1,4 @@
-"""What holds for every dialect, whatever the events are."""
+"""Rules that every dialect keeps for any events."""
 
 from __future__ import annotations
 
@@ -13,229 +13,244 @@ from hypothesis import strategies as st
 
 from geminids.dialects.dialect import DIALECTS, dialect, encode_run
 from geminids.errors import GeminidsError
-from geminids.events.model import AnyEvent, Event, Finished, Started, Text, ToolFinished, ToolStarted
-from random_events import RECORDED, any_events, lawful_runs, recorded, text_of
+from geminids.events.model import AnyEvent, Event, Finished, Notice, Started, Text, ToolFinished, ToolStarted
+from random_events import RECORDED, any_events, recorded, text_of, valid_runs
 
-# Those whose lines have a last one, and what that is called. The others are one document.
+# Dialects that print lines, with the type of their last line. The other dialects print one
+# document.
 _LAST = {"agent-events": "done", "claude": "result", "untether": "completed"}
-_there = [name for name, module in sorted(DIALECTS.items()) if find_spec(module)]
-_every = pytest.mark.parametrize("name", _there)
-_each_manner = pytest.mark.parametrize(
-    ("name", "partial"), [*((name, False) for name in _there), ("claude", True)]
+_installed = [name for name, module in sorted(DIALECTS.items()) if find_spec(module)]
+_each_dialect = pytest.mark.parametrize("name", _installed)
+_each_variant = pytest.mark.parametrize(
+    ("name", "partial"), [*((name, False) for name in _installed), ("claude", True)]
 )
 
-# Many dialects, and each has laws of its own besides.
-_some = settings(max_examples=40)
-sequences = st.one_of(any_events, lawful_runs())
+# Fewer examples than usual: there are many dialects, and each has more tests of its own.
+_few_examples = settings(max_examples=40)
+sequences = st.one_of(any_events, valid_runs())
 
 
-def _said(name: str, events: Sequence[Event], *, partial: bool = False, size: int = 1) -> bytes:
+def _encode(name: str, events: Sequence[Event], *, partial: bool = False, size: int = 1) -> bytes:
     encoder = dialect(name, partial=partial)
-    said = [encoder.feed(events[at : at + size]) for at in range(0, len(events), size)]
-    return b"".join((*said, encoder.finish()))
+    output = [encoder.feed(events[start : start + size]) for start in range(0, len(events), size)]
+    return b"".join((*output, encoder.finish()))
 
 
-def _lines(said: bytes) -> list[dict[str, Any]]:
-    assert said.endswith(b"\n")
-    # Not splitlines: a text may hold what it takes for the end of a line.
-    lines = [json.loads(line) for line in said[:-1].split(b"\n")]
+def _lines(output: bytes) -> list[dict[str, Any]]:
+    assert output.endswith(b"\n")
+    # Not splitlines(): it would also split at other characters that a text may contain.
+    lines = [json.loads(line) for line in output[:-1].split(b"\n")]
     assert all(isinstance(line, dict) for line in lines)
     return lines
 
 
-@_each_manner
-@_some
+@_each_variant
+@_few_examples
 @given(events=sequences, size=st.integers(1, 30))
 def test_one_last_element(name: str, partial: bool, events: list[AnyEvent], size: int) -> None:
-    """Nothing raises; each line is an object, one of them is the last one, and it is the last."""
-    said = _said(name, events, partial=partial, size=size)
+    """Any events can be encoded. Each line is a JSON object, and only the last one has the type of
+    a last line. A document is one JSON object."""
+    output = _encode(name, events, partial=partial, size=size)
     if name not in _LAST:
-        assert isinstance(json.loads(said), dict)
-        assert said.endswith(b"}\n")
+        assert isinstance(json.loads(output), dict)
+        assert output.endswith(b"}\n")
         return
-    kinds = [line["type"] for line in _lines(said)]
+    kinds = [line["type"] for line in _lines(output)]
     assert kinds.count(_LAST[name]) == 1
     assert kinds[-1] == _LAST[name]
 
 
-@_each_manner
-@_some
+@_each_variant
+@_few_examples
 @given(events=sequences, size=st.integers(2, 30))
 def test_batches_do_not_matter(name: str, partial: bool, events: list[AnyEvent], size: int) -> None:
-    """However the events arrive, the bytes are the same: so `convert` can give those of the live run."""
-    assert _said(name, events, partial=partial, size=size) == _said(name, events, partial=partial)
+    """The split into batches does not change the bytes, so that `convert` prints the same as the
+    live run."""
+    assert _encode(name, events, partial=partial, size=size) == _encode(name, events, partial=partial)
 
 
-@_each_manner
-@_some
+@_each_variant
+@_few_examples
 @given(events=sequences)
 def test_results_have_their_calls(name: str, partial: bool, events: list[AnyEvent]) -> None:
-    """Whatever tells the end of a tool, its beginning was told before."""
-    begun: set[str] = set()
-    for begins, call in _calls(name, _said(name, events, partial=partial)):
-        if begins:
-            begun.add(call)
+    """The end of a tool call never comes before its start."""
+    started: set[str] = set()
+    for is_start, call in _tool_events(name, _encode(name, events, partial=partial)):
+        if is_start:
+            started.add(call)
         else:
-            assert call in begun
+            assert call in started
 
 
-@_each_manner
+@_each_variant
 @pytest.mark.parametrize("recording", RECORDED)
-def test_recorded_calls_are_told_once(name: str, partial: bool, recording: str) -> None:
-    """Each call of a real run, and each end of one, as often as it was, wherever the format has a place for them."""
+def test_recorded_calls_are_encoded_once(name: str, partial: bool, recording: str) -> None:
+    """Each tool call of a recorded run, and each end of a call, is encoded once, if the format has
+    tool calls."""
     if name == "record":
-        return  # it counts them
+        return  # this format only counts the calls
     events = recorded(recording)
-    told = _calls(name, _said(name, events, partial=partial))
-    begun = [event.id for event in events if isinstance(event, ToolStarted)]
-    ended = [event.id for event in events if isinstance(event, ToolFinished)]
-    assert sorted(call for begins, call in told if begins) == sorted(begun)
-    assert sorted(call for begins, call in told if not begins) == sorted(ended)
+    reported = _tool_events(name, _encode(name, events, partial=partial))
+    starts = [event.id for event in events if isinstance(event, ToolStarted)]
+    ends = [event.id for event in events if isinstance(event, ToolFinished)]
+    assert sorted(call for is_start, call in reported if is_start) == sorted(starts)
+    assert sorted(call for is_start, call in reported if not is_start) == sorted(ends)
 
 
-@_every
-@_some
-@given(events=lawful_runs())
+@_each_dialect
+@_few_examples
+@given(events=valid_runs())
 def test_text_is_preserved(name: str, events: list[AnyEvent]) -> None:
-    """What the agent said in its last attempt can be read again, to the character; a record has the answer alone."""
+    """The text of the last attempt is preserved to the character. A record has only the answer."""
     if name == "record":
-        *_, end = events
-        assert isinstance(end, Finished)
-        assert json.loads(_said(name, events))["response"] == (end.answer or None)
+        *_, finished = events
+        assert isinstance(finished, Finished)
+        assert json.loads(_encode(name, events))["response"] == (finished.answer or None)
         return
-    told = _TEXTS[name](_said(name, events))
-    assert told.endswith(text_of(events))
-    # An attempt that was given up may stand before it: its lines were out already.
-    everything = "".join(event.text for event in events if isinstance(event, Text))
-    assert told in (text_of(events), everything)
+    reported = _TEXTS[name](_encode(name, events))
+    assert reported.endswith(text_of(events))
+    # The text of an abandoned attempt may come before it, because its lines were already written.
+    all_text = "".join(event.text for event in events if isinstance(event, Text))
+    assert reported in (text_of(events), all_text)
 
 
-@_each_manner
-@_some
-@given(events=lawful_runs(), data=st.data())
+@_each_variant
+@_few_examples
+@given(events=valid_runs(), data=st.data())
 def test_a_run_that_is_cut_off(name: str, partial: bool, events: list[AnyEvent], data: st.DataObject) -> None:
-    """What was said until then is kept, and it is no success."""
-    kept = events[: data.draw(st.integers(0, len(events) - 1))]
-    said = _said(name, kept, partial=partial)
-    last = json.loads(said) if name not in _LAST else _lines(said)[-1]
+    """The output of a truncated run has all its text and does not report success."""
+    truncated = events[: data.draw(st.integers(0, len(events) - 1))]
+    output = _encode(name, truncated, partial=partial)
+    last = json.loads(output) if name not in _LAST else _lines(output)[-1]
     assert _SUCCESS[name](last) is not True
     if name == "record":
-        assert (last["response"] or "") == _after_the_last_tool(kept)
+        assert (last["response"] or "") == _text_after_the_last_tool(truncated)
     else:
-        assert _TEXTS[name](said).endswith(text_of(kept))
+        assert _TEXTS[name](output).endswith(text_of(truncated))
 
 
-@_every
+@_each_dialect
 @pytest.mark.parametrize("recording", RECORDED)
 def test_recorded_runs_lose_no_text(name: str, recording: str) -> None:
-    """The same for runs of the real CLI."""
+    """The text of a recorded run is preserved to the character."""
     if name in _TEXTS:
         events = recorded(recording)
-        assert _TEXTS[name](_said(name, events)) == text_of(events)
+        assert _TEXTS[name](_encode(name, events)) == text_of(events)
 
 
-@_every
-def test_a_speaker_is_made_anew(name: str) -> None:
-    """What was heard of one run is not in the next."""
+@_each_dialect
+def test_each_run_has_its_own_encoder(name: str) -> None:
+    """Encoding a run twice gives the same bytes: nothing of one run appears in the next."""
     events = recorded("tools")
     assert (
         b"".join(encode_run(name, events))
         == b"".join(encode_run(name, events))
-        == _said(name, events, size=99)
+        == _encode(name, events, size=99)
     )
 
 
-def test_a_dialect_that_there_is_not() -> None:
-    """It is named, and so are those that there are."""
+def test_an_unknown_dialect() -> None:
+    """The error about an unknown dialect names it and the known dialects."""
     with pytest.raises(GeminidsError, match="no dialect 'klingon'") as raised:
         dialect("klingon")
     assert all(name in str(raised.value) for name in DIALECTS)
 
 
-def _calls(name: str, said: bytes) -> list[tuple[bool, str]]:
-    """Beginnings and ends of tools, in their order."""
-    found: list[tuple[bool, str]] = []
+def _tool_events(name: str, output: bytes) -> list[tuple[bool, str]]:
+    """Return the starts (True) and ends (False) of tool calls in the output, in order."""
+    events: list[tuple[bool, str]] = []
     if name == "claude":
-        for line in _lines(said):
+        for line in _lines(output):
             if line["type"] in ("assistant", "user") and isinstance(line["message"]["content"], list):
-                found += [
+                events += [
                     (block["type"] == "tool_use", block.get("id") or block.get("tool_use_id") or "")
                     for block in line["message"]["content"]
                     if block["type"] in ("tool_use", "tool_result")
                 ]
     elif name == "agent-events":
-        found = [
+        events = [
             (line["type"] == "tool_use", line["payload"]["toolUseId"])
-            for line in _lines(said)
+            for line in _lines(output)
             if line["type"] in ("tool_use", "tool_result")
         ]
     elif name == "untether":
-        found = [
+        events = [
             (line["phase"] == "started", line["action"]["id"])
-            for line in _lines(said)
+            for line in _lines(output)
             if line["type"] == "action"
             and "tool_id" in line["action"]["detail"]
             and line["phase"] != "updated"
         ]
     elif name == "adapter":
-        found = [
+        events = [
             (entry["kind"] == "tool_call", entry["toolUseId"])
-            for entry in json.loads(said)["transcript"]
+            for entry in json.loads(output)["transcript"]
             if entry["kind"] in ("tool_call", "tool_result")
         ]
     elif name == "atif":
-        document = json.loads(said)
+        document = json.loads(output)
         inner = document.get("subagent_trajectories", ())
         for step in [step for one in (document, *inner) for step in one["steps"]]:
-            found += [(True, call["tool_call_id"]) for call in step.get("tool_calls", ())]
-            found += [
+            events += [(True, call["tool_call_id"]) for call in step.get("tool_calls", ())]
+            events += [
                 (False, one["source_call_id"]) for one in step.get("observation", {}).get("results", ())
             ]
-    return found
+    return events
 
 
-def _of_claude(said: bytes) -> str:
-    # An error of the API comes as a message too, and says that it is one.
-    spoken = [line for line in _lines(said) if line["type"] == "assistant" and "error" not in line]
-    messages = [line["message"]["content"] for line in spoken]
+def _claude_text(output: bytes) -> str:
+    # An API error is an assistant line too, but has the field `error`.
+    assistant = [line for line in _lines(output) if line["type"] == "assistant" and "error" not in line]
+    messages = [line["message"]["content"] for line in assistant]
     return "".join(block["text"] for blocks in messages for block in blocks if block["type"] == "text")
 
 
-def _of_agent_events(said: bytes) -> str:
-    return "".join(line["payload"]["delta"] for line in _lines(said) if line["type"] == "text_delta")
+def _agent_events_text(output: bytes) -> str:
+    return "".join(line["payload"]["delta"] for line in _lines(output) if line["type"] == "text_delta")
 
 
-def _of_atif(said: bytes) -> str:
-    return "".join(step["message"] for step in json.loads(said)["steps"] if step["source"] == "agent")
+def _atif_text(output: bytes) -> str:
+    return "".join(step["message"] for step in json.loads(output)["steps"] if step["source"] == "agent")
 
 
-def _of_adapter(said: bytes) -> str:
-    transcript = json.loads(said)["transcript"]
+def _adapter_text(output: bytes) -> str:
+    transcript = json.loads(output)["transcript"]
     return "".join(entry["text"] for entry in transcript if entry["kind"] == "assistant")
 
 
-def _after_the_last_tool(events: Sequence[Event]) -> str:
-    said = ""
+def _text_after_the_last_tool(events: Sequence[Event]) -> str:
+    output = ""
     for event in events:
         if isinstance(event, Started) or (isinstance(event, ToolStarted) and event.parent is None):
-            said = ""
+            output = ""
         elif isinstance(event, Text):
-            said += event.text
-    return said
+            output += event.text
+    return output
 
 
 _SUCCESS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "adapter": lambda said: said["success"],
+    "adapter": lambda output: output["success"],
     "agent-events": lambda done: done["payload"]["status"] == "success",
-    "atif": lambda said: said.get("extra", {}).get("outcome") == "success",
+    "atif": lambda output: output.get("extra", {}).get("outcome") == "success",
     "claude": lambda result: not result["is_error"],
-    "record": lambda said: said["cakit_exit_code"] == 0,
+    "record": lambda output: output["exit_code"] == 0,
     "untether": lambda completed: completed["ok"],
 }
 _TEXTS: dict[str, Callable[[bytes], str]] = {
-    "adapter": _of_adapter,
-    "agent-events": _of_agent_events,
-    "atif": _of_atif,
-    "claude": _of_claude,
-    "untether": lambda said: str(_lines(said)[-1]["answer"]),
+    "adapter": _adapter_text,
+    "agent-events": _agent_events_text,
+    "atif": _atif_text,
+    "claude": _claude_text,
+    "untether": lambda output: str(_lines(output)[-1]["answer"]),
 }
+
+
+@pytest.mark.parametrize("name", [name for name in _installed if name != "agent-events"])
+def test_the_tools_of_a_run_are_not_a_message(name: str) -> None:
+    """The notice that lists the tools changes nothing in the other formats."""
+    events = recorded("tools")
+    at = next(index for index, event in enumerate(events) if type(event) is not Started)
+    notice = Notice(
+        at=events[at].at, seq=0, attempt=1, turn=1, level="debug", code="tools", message="2", tools=("a", "b")
+    )
+    assert _encode(name, [*events[:at], notice, *events[at:]]) == _encode(name, events)

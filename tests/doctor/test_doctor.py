@@ -1,4 +1,4 @@
-"""Would a run work here? Each check, on a machine that has what the test gives it."""
+"""Tests of the environment check: each check on a prepared machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from geminids.process.marker import MARKER, Mark
 SETTINGS_KEY = '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'
 SETTINGS_ACCOUNT = '{"security": {"auth": {"selectedType": "oauth-personal"}}}'
 KEY = "AIzaSy-only-for-this-test-0123456789"
-ALL = [
+ALL_CHECKS = [
     "node",
     "cli",
     "cli_version",
@@ -36,9 +36,9 @@ ALL = [
     "homes",
     "sessions_home",
 ]
-ALL += ["orphans", "plan", "live"]
-# What could lead the checks to something of the machine that the tests run on.
-FOREIGN = [
+ALL_CHECKS += ["orphans", "plan", "live"]
+# Variables of the real machine that would influence the checks.
+MACHINE_VARIABLES = [
     "GEMINI_API_KEY",
     "GOOGLE_API_KEY",
     "GOOGLE_GENAI_USE_VERTEXAI",
@@ -58,7 +58,8 @@ FOREIGN = [
 
 
 class Machine:
-    """A home, a folder to work in, geminids' own folder, and a package that looks like Gemini CLI."""
+    """A home, a working folder, a geminids data folder, and a package that
+    looks like Gemini CLI."""
 
     def __init__(self, root: Path, installs: Places) -> None:
         self.home, self.work = root / "home", root / "work"
@@ -84,65 +85,67 @@ class Machine:
         file.write_text(text)
         return file
 
-    def look(self, *, live: bool = False, **fields: Any) -> dict[str, Check]:
-        given = {"cwd": str(self.work), "gemini": str(self.cli), **fields}
+    def check(self, *, live: bool = False, **fields: Any) -> dict[str, Check]:
+        options = {"cwd": str(self.work), "gemini": str(self.cli), **fields}
 
-        async def look() -> tuple[Check, ...]:
-            return await check_environment(Options(**given), live=live)
+        async def run_checks() -> tuple[Check, ...]:
+            return await check_environment(Options(**options), live=live)
 
-        found = anyio.run(look)
-        assert len({check.code for check in found}) == len(found)
-        return {check.code: check for check in found}
+        checks = anyio.run(run_checks)
+        assert len({check.code for check in checks}) == len(checks)
+        return {check.code: check for check in checks}
 
 
 @pytest.fixture
 def machine(tmp_path: Path, installs: Places, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine(tmp_path, installs)
-    for name in FOREIGN:
+    prepared = Machine(tmp_path, installs)
+    for name in MACHINE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(made.home))
-    monkeypatch.setenv("GEMINIDS_HOME", str(made.places.root))
-    return made
+    monkeypatch.setenv("HOME", str(prepared.home))
+    monkeypatch.setenv("GEMINIDS_HOME", str(prepared.places.root))
+    return prepared
 
 
-def test_all_well(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a CLI, a Node and a key, every check is there, none is an error, and a run would work."""
+def test_prepared_machine_passes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a CLI, Node and a key, all checks are reported, none is an
+    error, and a run would work."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    found = machine.look()
-    assert list(found) == ALL
-    assert would_work(found.values())
-    assert found["cli"].detail.startswith("0.61.0 at ")
-    assert found["auth"] == Check("auth", "ok", "API key (GEMINI_API_KEY)")
-    assert found["live"].level == "skipped"
+    checks = machine.check()
+    assert list(checks) == ALL_CHECKS
+    assert would_work(checks.values())
+    assert checks["cli"].detail.startswith("0.61.0 at ")
+    assert checks["auth"] == Check("auth", "ok", "API key (GEMINI_API_KEY)")
+    assert checks["live"].level == "skipped"
 
 
-def test_leaves_nothing(machine: Machine) -> None:
-    """A look writes nothing into the user's home or the folder to work in, except where sessions go."""
-    machine.look()
+def test_check_leaves_no_files(machine: Machine) -> None:
+    """A check writes nothing to the working folder, and to the home only
+    the folders for sessions."""
+    machine.check()
     assert os.listdir(machine.work) == []
-    left = [path.relative_to(machine.home).as_posix() for path in machine.home.rglob("*")]
-    assert set(left) <= {".gemini", ".gemini/tmp", ".gemini/history"}
+    paths = [path.relative_to(machine.home).as_posix() for path in machine.home.rglob("*")]
+    assert set(paths) <= {".gemini", ".gemini/tmp", ".gemini/history"}
 
 
-def test_no_cli(machine: Machine) -> None:
-    """Without a CLI that is said once, with where it was looked for; what depends on it is skipped."""
-    found = machine.look(gemini=str(machine.work / "nothing"))
-    assert found["cli"].level == "error"
-    assert "does not exist" in found["cli"].detail
-    assert found["node"].level == "ok"
-    assert {found[code].level for code in ("cli_version", "trust", "plan")} == {"skipped"}
+def test_missing_cli(machine: Machine) -> None:
+    """A missing CLI is one error, and the checks that depend on it are skipped."""
+    checks = machine.check(gemini=str(machine.work / "nothing"))
+    assert checks["cli"].level == "error"
+    assert "does not exist" in checks["cli"].detail
+    assert checks["node"].level == "ok"
+    assert {checks[code].level for code in ("cli_version", "trust", "plan")} == {"skipped"}
 
 
-def test_no_node(machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a Node, node is the error and the CLI is skipped."""
+def test_missing_node(machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without Node, `node` is the error, and `cli` is skipped."""
     machine.places.node.unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = machine.look()
-    if found["node"].level == "ok":
+    checks = machine.check()
+    if checks["node"].level == "ok":
         pytest.skip("this machine has a Node outside PATH")
-    assert found["node"].level == "error"
-    assert "geminids install" in str(found["node"].hint)
-    assert found["cli"].level == "skipped"
+    assert checks["node"].level == "error"
+    assert "geminids install" in str(checks["node"].hint)
+    assert checks["cli"].level == "skipped"
 
 
 @pytest.mark.parametrize(
@@ -156,25 +159,27 @@ def test_no_node(machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         ("0.9.0", "error"),
     ],
 )
-def test_versions(machine: Machine, version: str, level: str) -> None:
-    """A release beyond what was tested is a warning; one that geminids does not run is an error."""
+def test_cli_versions(machine: Machine, version: str, level: str) -> None:
+    """An untested newer release is a warning.
+    A release that geminids does not support is an error."""
     cli = machine.cli if version == "0.61.0" else machine.package(version)
-    assert machine.look(gemini=str(cli))["cli_version"].level == level
+    assert machine.check(gemini=str(cli))["cli_version"].level == level
 
 
-def test_an_older_release_is_an_error_with_the_remedy(machine: Machine) -> None:
-    """Doctor shows the refusal of a run: the sentence, and what to do."""
-    found = machine.look(gemini=str(machine.package("0.41.2")))
-    assert found["cli_version"].level == "error"
-    assert "Gemini CLI 0.41.2 is too old" in found["cli_version"].detail
-    assert "geminids install" in str(found["cli_version"].hint)
+def test_old_release_is_an_error(machine: Machine) -> None:
+    """For a release that is too old, the check names the version, and its
+    hint `geminids install`."""
+    checks = machine.check(gemini=str(machine.package("0.41.2")))
+    assert checks["cli_version"].level == "error"
+    assert "Gemini CLI 0.41.2 is too old" in checks["cli_version"].detail
+    assert "geminids install" in str(checks["cli_version"].hint)
 
 
 @pytest.mark.parametrize(
-    ("env", "level", "said"),
+    ("env", "level", "detail"),
     [
         ({}, "error", "no sign-in was found"),
-        ({"GOOGLE_API_KEY": KEY}, "error", "GOOGLE_API_KEY alone is not enough"),
+        ({"GOOGLE_API_KEY": KEY}, "error", "GOOGLE_API_KEY is set, but the CLI uses it only for Vertex AI"),
         ({"GEMINI_API_KEY": KEY}, "ok", "API key (GEMINI_API_KEY)"),
         (
             {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_API_KEY": KEY},
@@ -186,40 +191,41 @@ def test_an_older_release_is_an_error_with_the_remedy(machine: Machine) -> None:
         ({"GEMINI_CLI_USE_COMPUTE_ADC": "true"}, "ok", "default credentials"),
     ],
 )
-def test_auth_of_the_environment(machine: Machine, env: dict[str, str], level: str, said: str) -> None:
-    """The way of signing in is named with where it was found, and what is missing for it."""
-    check = machine.look(env=env)["auth"]
+def test_sign_in_from_the_environment(machine: Machine, env: dict[str, str], level: str, detail: str) -> None:
+    """The check names the sign-in and its variable, or what is missing. It never shows the key."""
+    check = machine.check(env=env)["auth"]
     assert check.level == level
-    assert said in check.detail
+    assert detail in check.detail
     assert KEY not in check.detail
     assert (check.hint is None) == (level == "ok")
 
 
-def test_account(machine: Machine) -> None:
-    """An account is a warning that names the retired tier; without a stored login it is an error."""
+def test_account_sign_in(machine: Machine) -> None:
+    """An account without a stored login is an error.
+    With a login it is a warning about the retired tier."""
     machine.write("settings.json", SETTINGS_ACCOUNT)
-    assert machine.look()["auth"].level == "error"
+    assert machine.check()["auth"].level == "error"
     machine.write("oauth_creds.json", "{}")
-    check = machine.look()["auth"]
+    check = machine.check()["auth"]
     assert check.level == "warning"
     assert "2026-06-18" in check.detail
     assert "GEMINI_API_KEY" in str(check.hint)
 
 
-def test_key_of_the_settings(machine: Machine) -> None:
-    """Settings that ask for a key need one: in the environment, or stored by the CLI."""
+def test_settings_that_require_a_key(machine: Machine) -> None:
+    """Settings that require a key need one in the environment or stored by the CLI."""
     machine.write("settings.json", SETTINGS_KEY)
-    check = machine.look()["auth"]
+    check = machine.check()["auth"]
     assert check.level == "error"
     assert "GEMINI_API_KEY is not set" in check.detail
     machine.write("gemini-credentials.json", "…")
-    assert machine.look()["auth"].level == "ok"
+    assert machine.check()["auth"].level == "ok"
 
 
-def test_unknown_way(machine: Machine) -> None:
-    """A way of signing in that we do not know may work: a warning."""
+def test_unknown_sign_in(machine: Machine) -> None:
+    """A sign-in that geminids does not know is a warning, because it may work."""
     machine.write("settings.json", '{"security": {"auth": {"selectedType": "by-carrier-pigeon"}}}')
-    assert machine.look()["auth"].level == "warning"
+    assert machine.check()["auth"].level == "warning"
 
 
 VERTEX = {"GOOGLE_GENAI_USE_VERTEXAI": "true", "NO_GCE_CHECK": "true"}
@@ -227,7 +233,7 @@ PROJECT = {**VERTEX, "GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "eu"}
 
 
 @pytest.mark.parametrize(
-    ("env", "level", "said"),
+    ("env", "level", "detail"),
     [
         ({"GEMINI_API_KEY": KEY}, "ok", "gateway: Gemini API with a key"),
         ({**VERTEX, "GOOGLE_API_KEY": KEY}, "ok", "gateway: Vertex AI with a key"),
@@ -237,40 +243,41 @@ PROJECT = {**VERTEX, "GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "eu"}
         (
             {"GEMINI_API_KEY": KEY, "GEMINI_SANDBOX": "docker"},
             "warning",
-            "direct: the CLI's container sandbox",
+            "direct: the CLI runs in a container",
         ),
         ({}, "warning", "direct: no sign-in was found"),
     ],
 )
-def test_the_route_is_the_runs_own(machine: Machine, env: dict[str, str], level: str, said: str) -> None:
-    """Doctor shows the decision that a run takes: gateway, direct or refused, with the reason."""
-    check = machine.look(env=env)["gateway"]
-    assert (check.level, said in check.detail) == (level, True), check.detail
+def test_route_of_a_run(machine: Machine, env: dict[str, str], level: str, detail: str) -> None:
+    """The check shows which route a run would take (gateway, direct or refused) and why."""
+    check = machine.check(env=env)["gateway"]
+    assert (check.level, detail in check.detail) == (level, True), check.detail
     assert check.level == "ok" or check.hint
 
 
 def test_credentials_in_the_users_env_file(machine: Machine, tmp_path: Path) -> None:
-    """A run reads ~/.gemini/.env, so doctor finds the credentials that it names."""
+    """The check finds credentials that ~/.gemini/.env names, because a run reads that file."""
     file = authorized_user_file(tmp_path, "http://127.0.0.1:1")
     machine.write(".env", f"GOOGLE_APPLICATION_CREDENTIALS={file}\n")
-    check = machine.look(env=PROJECT)["gateway"]
+    check = machine.check(env=PROJECT)["gateway"]
     assert (check.level, "this machine's credentials" in check.detail) == ("ok", True), check.detail
 
 
 @pytest.mark.parametrize(
-    "where", ["work/.env", "work/.gemini/.env", ".env", "home/.gemini/.env", "home/.env"]
+    "location", ["work/.env", "work/.gemini/.env", ".env", "home/.gemini/.env", "home/.env"]
 )
-def test_key_in_an_env_file(machine: Machine, tmp_path: Path, where: str) -> None:
-    """A key in an env file counts where a run would have it, and is not shown: of a folder only if it is trusted."""
-    file = tmp_path / where
+def test_key_in_an_env_file(machine: Machine, tmp_path: Path, location: str) -> None:
+    """A key in an env file of the home is used.
+    One in or above the working folder is used only if the workspace is trusted."""
+    file = tmp_path / location
     file.parent.mkdir(exist_ok=True)
     file.write_text(f"GEMINI_API_KEY={KEY}\n")
-    ok = Check("auth", "ok", f"API key (GEMINI_API_KEY in {file})")
-    assert machine.look(trust_workspace=True)["auth"] == ok
-    assert machine.look(trust_workspace=True)["gateway"].level == "ok"
-    check = machine.look()["auth"]
-    if where.startswith("home/"):
-        assert check == ok
+    expected = Check("auth", "ok", f"API key (GEMINI_API_KEY in {file})")
+    assert machine.check(trust_workspace=True)["auth"] == expected
+    assert machine.check(trust_workspace=True)["gateway"].level == "ok"
+    check = machine.check()["auth"]
+    if location.startswith("home/"):
+        assert check == expected
     else:
         assert check.level == "error"
         assert f"the sign-in in {file} is ignored" in check.detail
@@ -278,48 +285,49 @@ def test_key_in_an_env_file(machine: Machine, tmp_path: Path, where: str) -> Non
 
 
 def test_nearest_env_file(machine: Machine) -> None:
-    """A trusted folder's key goes before the one in the user's own file, which is used if the folder has none."""
+    """In a trusted workspace, its own env file wins over the user's, if it has a key."""
     machine.write(".env", f"GEMINI_API_KEY={KEY}\n")
     (machine.work / ".env").write_text("COLOUR=blue\n")
-    assert machine.look(trust_workspace=True)["auth"].level == "ok"
+    assert machine.check(trust_workspace=True)["auth"].level == "ok"
     (machine.work / ".env").write_text("GEMINI_API_KEY=another-key-0123\n")
-    assert str(machine.work / ".env") in machine.look(trust_workspace=True)["auth"].detail
+    assert str(machine.work / ".env") in machine.check(trust_workspace=True)["auth"].detail
 
 
 def test_offline(machine: Machine) -> None:
-    """Offline no sign-in is needed, and a run would work without."""
-    found = machine.look(offline=True)
-    assert found["auth"].level == "skipped"
-    assert would_work(found.values())
+    """With `offline`, no sign-in is needed, and a run would work."""
+    checks = machine.check(offline=True)
+    assert checks["auth"].level == "skipped"
+    assert would_work(checks.values())
 
 
 def test_broken_settings(machine: Machine) -> None:
-    """A settings file that the CLI would refuse is named; what depends on it is skipped."""
+    """A broken settings file is an error that contains its path. Dependent checks are skipped."""
     file = machine.write("settings.json", '{"model": ')
-    found = machine.look()
-    assert found["settings"].level == "error"
-    assert str(file) in found["settings"].detail
-    assert {found[code].level for code in ("auth", "sessions_home", "plan")} == {"skipped"}
+    checks = machine.check()
+    assert checks["settings"].level == "error"
+    assert str(file) in checks["settings"].detail
+    assert {checks[code].level for code in ("auth", "sessions_home", "plan")} == {"skipped"}
 
 
-def test_folders(machine: Machine, tmp_path: Path) -> None:
-    """A folder that is not there is an error, unless a run would make it; a look does not make it."""
-    away = tmp_path / "away" / "further"
-    assert machine.look(cwd=str(away))["cwd"].level == "error"
-    made = machine.look(cwd=str(away), make_cwd=True, offline=True)
-    assert made["cwd"].level == "ok"
-    assert would_work(made.values())
-    assert not away.exists()
+def test_missing_cwd(machine: Machine, tmp_path: Path) -> None:
+    """A missing working folder is an error, unless `make_cwd` is set.
+    The check does not create it, and a file in its place is an error."""
+    missing = tmp_path / "away" / "further"
+    assert machine.check(cwd=str(missing))["cwd"].level == "error"
+    checks = machine.check(cwd=str(missing), make_cwd=True, offline=True)
+    assert checks["cwd"].level == "ok"
+    assert would_work(checks.values())
+    assert not missing.exists()
     file = tmp_path / "file"
     file.touch()
-    assert "not a folder" in machine.look(cwd=str(file))["cwd"].detail
+    assert "not a folder" in machine.check(cwd=str(file))["cwd"].detail
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+@pytest.mark.skipif(os.getuid() == 0, reason="root can write to any folder")
 def test_read_only_folder(machine: Machine) -> None:
-    """In a folder that cannot be written, the agent can still read: a warning."""
+    """A read-only working folder is a warning, because the agent can still read."""
     machine.work.chmod(0o500)
-    assert machine.look()["cwd"].level == "warning"
+    assert machine.check()["cwd"].level == "warning"
     machine.work.chmod(0o700)
 
 
@@ -334,112 +342,115 @@ def test_read_only_folder(machine: Machine) -> None:
     ],
 )
 def test_trust(machine: Machine, env: dict[str, str], version: str, level: str) -> None:
-    """Variables that forbid trust are an error where the release heeds them, and a run would hand them on."""
+    """A variable that forbids trust is an error if this release reads it
+    and a run would pass it on."""
     cli = machine.cli if version == "0.61.0" else machine.package(version)
-    assert machine.look(env=env, gemini=str(cli), trust_workspace=True)["trust"].level == level
+    assert machine.check(env=env, gemini=str(cli), trust_workspace=True)["trust"].level == level
     untrusted = "ok" if "GEMINI_CLI_TRUST_WORKSPACE" in env else level
-    assert machine.look(env=env, gemini=str(cli))["trust"].level == untrusted
+    assert machine.check(env=env, gemini=str(cli))["trust"].level == untrusted
 
 
 def test_ripgrep(machine: Machine, tmp_path: Path) -> None:
-    """With rg on PATH its path is told, without it that search is slower."""
+    """If `rg` is on PATH, its path is shown. Otherwise the check is an information."""
     path = os.environ["PATH"]
     rg = tmp_path / "rg"
     rg.write_text("#!/bin/sh\n")
     rg.chmod(0o755)
-    assert machine.look(env={"PATH": f"{tmp_path}{os.pathsep}{path}"})["ripgrep"].detail == str(rg)
-    assert machine.look(env={"PATH": str(machine.work)})["ripgrep"].level == "info"
+    assert machine.check(env={"PATH": f"{tmp_path}{os.pathsep}{path}"})["ripgrep"].detail == str(rg)
+    assert machine.check(env={"PATH": str(machine.work)})["ripgrep"].level == "info"
 
 
-def test_own_folder(machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Our own folder must be writable, and should be closed to others."""
-    assert machine.look()["homes"].level == "ok"
+def test_data_folder(machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The data folder of geminids must be writable, and others must not have access to it."""
+    assert machine.check()["homes"].level == "ok"
     machine.places.root.chmod(0o755)
-    check = machine.look()["homes"]
+    check = machine.check()["homes"]
     assert check.level == "warning"
     assert "chmod 700" in str(check.hint)
     (tmp_path / "file").touch()
     monkeypatch.setenv("GEMINIDS_HOME", str(tmp_path / "file" / "geminids"))
-    found = machine.look()
-    assert found["homes"].level == "error"
-    assert found["plan"].level == "skipped"
+    checks = machine.check()
+    assert checks["homes"].level == "error"
+    assert checks["plan"].level == "skipped"
 
 
-def test_sessions(machine: Machine) -> None:
-    """Session files must have a place."""
+def test_sessions_folder(machine: Machine) -> None:
+    """If the folder for session files cannot be created, that is an error."""
     machine.write("tmp", "a file where a folder should be")
-    assert machine.look()["sessions_home"].level == "error"
+    assert machine.check()["sessions_home"].level == "error"
 
 
-def test_options(machine: Machine) -> None:
-    """Options that a run would refuse are an error of their own, all at once."""
-    found = machine.look(grace=-1.0, model="two words")
-    assert found["options"].level == "error"
-    assert "grace" in found["options"].detail
-    assert "model" in found["options"].detail
+def test_invalid_options(machine: Machine) -> None:
+    """All invalid options are reported in one error."""
+    checks = machine.check(grace=-1.0, model="two words")
+    assert checks["options"].level == "error"
+    assert "grace" in checks["options"].detail
+    assert "model" in checks["options"].detail
 
 
 def test_env_file_of_the_options(machine: Machine) -> None:
-    """The env file of the options counts; a broken line of it is named, and not shown."""
+    """A key in the file of the option `env_file` is used.
+    A broken line is reported by its number, without its content."""
     file = machine.work / "vars"
     file.write_text(f"GEMINI_API_KEY={KEY}\n")
-    assert machine.look(env_file=str(file))["auth"].level == "ok"
+    assert machine.check(env_file=str(file))["auth"].level == "ok"
     file.write_text(f"{KEY}\n")
-    found = machine.look(env_file=str(file))
-    assert "line 1" in found["options"].detail
-    assert not any(KEY in f"{check.detail}{check.hint}" for check in found.values())
+    checks = machine.check(env_file=str(file))
+    assert "line 1" in checks["options"].detail
+    assert not any(KEY in f"{check.detail}{check.hint}" for check in checks.values())
 
 
 @pytest.mark.parametrize(
     "fields", [{"cwd": 5}, {"home": "\0"}, {"env": {"A": 5}}, {"gemini": "\udcff/x"}, {"cwd": "\0"}]
 )
 def test_never_raises(machine: Machine, fields: dict[str, Any]) -> None:
-    """However strange the options: checks, and at least one of them an error."""
-    found = machine.look(**fields)
-    assert not would_work(found.values())
-    json.dumps([[check.detail, check.hint] for check in found.values()]).encode("ascii")
+    """Invalid options of any kind never raise an exception. At least one check is an error."""
+    checks = machine.check(**fields)
+    assert not would_work(checks.values())
+    json.dumps([[check.detail, check.hint] for check in checks.values()]).encode("ascii")
 
 
 def test_no_secret(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A secret's value is in no check, also where a path or a process has it."""
+    """No check contains the value of a secret, even if a path contains it."""
     monkeypatch.setenv("MY_SERVICE_TOKEN", KEY)
     folder = machine.work / KEY
     folder.mkdir()
-    found = machine.look(cwd=str(folder), gemini=f"{folder}/nothing")
-    assert not any(KEY in f"{check.detail}{check.hint}" for check in found.values())
-    assert "***" in found["cwd"].detail
+    checks = machine.check(cwd=str(folder), gemini=f"{folder}/nothing")
+    assert not any(KEY in f"{check.detail}{check.hint}" for check in checks.values())
+    assert "***" in checks["cwd"].detail
 
 
 def test_orphans(machine: Machine) -> None:
-    """A process of a dead host is a warning with its pid and command; one that was kept is information."""
+    """A process whose host died is a warning with its pid and command.
+    One that a run kept on purpose is an information."""
     host = subprocess.Popen(["true"])
     host.wait()
     mark = Mark(host.pid, int(time.time() * 1000), "0123456789ab", "run-kept")
     env = {MARKER: str(mark), "PATH": os.environ["PATH"], "GEMINIDS_HOME": str(machine.places.root)}
     with subprocess.Popen(["sleep", "300"], env=env) as process:
         try:
-            check = machine.look()["orphans"]
+            check = machine.check()["orphans"]
             assert check.level == "warning"
             assert f"{process.pid}, " in check.detail
             assert "sleep 300" in check.detail
             machine.places.kept.mkdir()
             (machine.places.kept / "run-kept").touch()
-            check = machine.look()["orphans"]
+            check = machine.check()["orphans"]
             assert check.level == "info"
-            assert f"{process.pid}, " in check.detail.partition("kept by a run on purpose")[2]
+            assert f"{process.pid}, " in check.detail.partition("kept by a run with --leftovers keep")[2]
         finally:
             process.kill()
 
 
 def test_live_is_skipped(machine: Machine) -> None:
-    """What cannot be started is not tried."""
-    check = machine.look(live=True, gemini=str(machine.work / "nothing"))["live"]
+    """The live check is skipped if the CLI is missing."""
+    check = machine.check(live=True, gemini=str(machine.work / "nothing"))["live"]
     assert check.level == "skipped"
 
 
 def test_live_crash(machine: Machine) -> None:
-    """A live run that fails is an error with the kind of its failure and what to do."""
-    check = machine.look(live=True, offline=True)["live"]
+    """A live run that fails is an error with the kind of the failure and a hint."""
+    check = machine.check(live=True, offline=True)["live"]
     assert check.level == "error"
     assert check.detail.startswith("failed (")
     assert check.hint
@@ -447,19 +458,20 @@ def test_live_crash(machine: Machine) -> None:
 
 @pytest.mark.real
 def test_live(make_world: Callable[[str], Any]) -> None:
-    """A live run of the real CLI that succeeds is told with its time; a refused key with its hint."""
+    """A successful live run of the real CLI is reported as ok.
+    A refused key is an error with a hint."""
     world = make_world("0.61.0")
     world.gateway.reply(text="OK")
 
-    async def look() -> dict[str, Check]:
+    async def run_checks() -> dict[str, Check]:
         options = world.options()
         return {check.code: check for check in await check_environment(options, live=True)}
 
-    found = anyio.run(look)
-    assert found["live"].level == "ok", found["live"]
-    assert would_work(found.values())
+    checks = anyio.run(run_checks)
+    assert checks["live"].level == "ok", checks["live"]
+    assert would_work(checks.values())
     world.gateway.reply(status=400, error="API key not valid. Please pass a valid API key.", times=None)
-    check = anyio.run(look)["live"]
+    check = anyio.run(run_checks)["live"]
     assert check.level == "error"
     assert "(auth)" in check.detail
     assert "GEMINI_API_KEY" in str(check.hint)
@@ -467,28 +479,28 @@ def test_live(make_world: Callable[[str], Any]) -> None:
 
 @pytest.mark.real
 def test_live_on_trio(make_world: Callable[[str], Any]) -> None:
-    """It works on trio too, offline, and then says that the model is scripted."""
+    """The live check works on trio. With `offline`, it reports that the model is scripted."""
     world = make_world("0.61.0")
 
-    async def look() -> dict[str, Check]:
+    async def run_checks() -> dict[str, Check]:
         options = world.options(offline=True)
         return {check.code: check for check in await check_environment(options, live=True)}
 
-    found = anyio.run(look, backend="trio")
-    assert found["live"].level == "ok", found["live"]
-    assert "scripted" in found["live"].detail
+    checks = anyio.run(run_checks, backend="trio")
+    assert checks["live"].level == "ok", checks["live"]
+    assert "scripted" in checks["live"].detail
 
 
 @pytest.mark.real
 def test_live_without_network(make_world: Callable[[str], Any]) -> None:
-    """An API that cannot be reached is told as such, well before the time is up."""
+    """If the API cannot be reached, the live check reports a network error."""
     world = make_world("0.61.0")
     nowhere = {"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:9"}
 
-    async def look() -> dict[str, Check]:
+    async def run_checks() -> dict[str, Check]:
         options = msgspec.structs.replace(world.options(env=nowhere), model=None)
         return {check.code: check for check in await check_environment(options, live=True)}
 
-    check = anyio.run(look)["live"]
+    check = anyio.run(run_checks)["live"]
     assert check.level == "error"
     assert "(network)" in check.detail

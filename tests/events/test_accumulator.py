@@ -1,4 +1,4 @@
-"""Events fold into the text and the answer of a run."""
+"""The accumulator collects the text, the answer and the turns of a run from its events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _started(session_id: str | None = "s") -> Started:
         model=None,
         cwd="/",
         cli_version=None,
-        lane="headless",
+        transport="headless",
         pid=1,
     )
 
@@ -38,11 +38,11 @@ _EVENT = st.one_of(
 
 
 @given(st.lists(st.lists(_EVENT, max_size=8), max_size=8))
-def test_however_events_are_batched_they_fold_the_same(batches: list[list[Any]]) -> None:
-    """Text is that of the last attempt, the answer what came after its last tool."""
-    fold = Accumulator()
+def test_batches_do_not_matter(batches: list[list[Any]]) -> None:
+    """The accumulator gives the same result, however its events are split into batches."""
+    accumulator = Accumulator()
     for batch in batches:
-        fold.add(batch)
+        accumulator.add(batch)
     text, answer, attempts, calls = "", "", 0, 0
     for event in (event for batch in batches for event in batch):
         if isinstance(event, Text):
@@ -53,20 +53,25 @@ def test_however_events_are_batched_they_fold_the_same(batches: list[list[Any]])
         elif isinstance(event, Started):
             text = answer = ""
             attempts += 1
-    assert (fold.text, fold.answer, fold.attempts, fold.tool_calls) == (text, answer, attempts, calls)
+    assert (accumulator.text, accumulator.answer, accumulator.attempts, accumulator.tool_calls) == (
+        text,
+        answer,
+        attempts,
+        calls,
+    )
 
 
 @given(_EVENT)
-def test_an_event_is_read_as_it_was_written(event: Any) -> None:
+def test_decoding_inverts_encoding(event: Any) -> None:
     """`decode_event` is the inverse of `encode_event`."""
     assert decode_event(encode_event(event)) == event
 
 
-def test_the_session_of_the_last_attempt_that_knew_one() -> None:
-    """An attempt without a session id does not take the known one away."""
-    fold = Accumulator()
-    fold.add([_started("one"), _started(None)])
-    assert fold.session_id == "one"
+def test_an_attempt_without_a_session_keeps_the_known_one() -> None:
+    """An attempt without a session id keeps the id of an earlier attempt."""
+    accumulator = Accumulator()
+    accumulator.add([_started("one"), _started(None)])
+    assert accumulator.session_id == "one"
 
 
 def _thought(text: str, turn: int, parent: str | None = None) -> Thought:
@@ -82,16 +87,19 @@ def _text(text: str, turn: int) -> Text:
 
 
 def test_turns_have_the_order_of_the_conversation() -> None:
-    """A thought that came behind its text stands before it; a turn without text or tools is one too."""
-    fold = Accumulator()
-    fold.add([_started(), _text("a", 1), _text("b", 1), _thought("one", 1), _tool("t1")])
-    fold.add([_thought("three", 3), _text("c", 2), _thought("two", 2), _tool("t2", 2)])
-    found = [
+    """Events are sorted into their turns, also if a thought arrives after its text. A turn can have
+    a thought only."""
+    accumulator = Accumulator()
+    accumulator.add([_started(), _text("a", 1), _text("b", 1), _thought("one", 1), _tool("t1")])
+    accumulator.add([_thought("three", 3), _text("c", 2), _thought("two", 2), _tool("t2", 2)])
+    summary = [
         (turn.number, [one.text for one in turn.thoughts], turn.text)
-        for turn in turns_of(fold.text, fold.conversation())
+        for turn in turns_of(accumulator.text, accumulator.conversation())
     ]
-    assert found == [(1, ["one"], "ab"), (2, ["two"], "c"), (3, ["three"], "")]
-    assert [[tool.id for tool in turn.tools] for turn in turns_of(fold.text, fold.conversation())] == [
+    assert summary == [(1, ["one"], "ab"), (2, ["two"], "c"), (3, ["three"], "")]
+    assert [
+        [tool.id for tool in turn.tools] for turn in turns_of(accumulator.text, accumulator.conversation())
+    ] == [
         ["t1"],
         ["t2"],
         [],
@@ -99,58 +107,66 @@ def test_turns_have_the_order_of_the_conversation() -> None:
 
 
 def test_a_subagents_tools_stand_before_the_end_of_its_call() -> None:
-    """However late they are told; those whose call is not known come last."""
-    fold = Accumulator()
-    fold.add([_tool("call-1"), _tool("x", parent="call-2"), _tool("y", parent="call-1"), _tool("call-2")])
-    fold.add([_tool("z", parent="nobody"), _tool("w", parent="call-1")])
-    (turn,) = turns_of(fold.text, fold.conversation())
+    """The tools of a subagent are listed before its call, even if they arrive later. Tools of an
+    unknown call come last."""
+    accumulator = Accumulator()
+    accumulator.add(
+        [_tool("call-1"), _tool("x", parent="call-2"), _tool("y", parent="call-1"), _tool("call-2")]
+    )
+    accumulator.add([_tool("z", parent="nobody"), _tool("w", parent="call-1")])
+    (turn,) = turns_of(accumulator.text, accumulator.conversation())
     assert [tool.id for tool in turn.tools] == ["y", "w", "call-1", "x", "call-2", "z"]
 
 
-def test_what_a_subagent_does_is_no_end_of_a_text() -> None:
-    """Told late, behind the last words: the answer is whole all the same, and the call is not counted."""
-    fold = Accumulator()
-    fold.add([_text("the ", 1), _tool("x", parent="call"), _text("answer", 1)])
-    assert (fold.answer, fold.tool_calls) == ("the answer", 0)
+def test_a_subagents_tool_does_not_end_the_answer() -> None:
+    """A subagent's tool between two pieces of text does not start a new answer and is not counted
+    as a call."""
+    accumulator = Accumulator()
+    accumulator.add([_text("the ", 1), _tool("x", parent="call"), _text("answer", 1)])
+    assert (accumulator.answer, accumulator.tool_calls) == ("the answer", 0)
 
 
-def test_a_new_attempt_begins_its_turns_anew() -> None:
-    """Nothing of the attempt before is in them."""
-    fold = Accumulator()
-    fold.add([_started(), _text("old", 1), _thought("old", 1), _tool("old"), _started(), _text("new", 1)])
-    (turn,) = turns_of(fold.text, fold.conversation())
+def test_a_new_attempt_has_its_own_turns() -> None:
+    """The turns of a new attempt contain nothing of the attempt before."""
+    accumulator = Accumulator()
+    accumulator.add(
+        [_started(), _text("old", 1), _thought("old", 1), _tool("old"), _started(), _text("new", 1)]
+    )
+    (turn,) = turns_of(accumulator.text, accumulator.conversation())
     assert (turn.text, turn.thoughts, turn.tools) == ("new", (), ())
 
 
-def test_turns_hold_the_text_as_it_was_masked() -> None:
-    """A secret in two turns, or in one: the turns are the masked text, cut where they begin."""
+def test_turns_have_the_masked_text() -> None:
+    """A secret within one turn or across two turns is masked. The texts of the turns join to the
+    masked text."""
     secret = "hunter2hunter2"
     redactor = Redactor([secret])
-    fold = Accumulator()
-    fold.add(
+    accumulator = Accumulator()
+    accumulator.add(
         [_text(f"it is {secret}. ", 1), _text("and hunter2", 2), _text("hunter2", 3), _text(" again", 3)]
     )
-    text = redactor.text(fold.text)
-    turns = turns_of(text, fold.conversation(redactor.text))
+    text = redactor.text(accumulator.text)
+    turns = turns_of(text, accumulator.conversation(redactor.text))
     assert text == "it is ***. and *** again"
     assert "".join(turn.text for turn in turns) == text
     assert [turn.number for turn in turns] == [1, 2, 3]
     assert turns[0].text == "it is ***. "
 
 
-def test_much_is_packed_and_comes_out_as_it_went_in() -> None:
-    """Megabytes of outputs, also where it is asked for twice, with more in between."""
-    fold = Accumulator()
+def test_many_tools_are_packed_without_loss() -> None:
+    """Megabytes of tools are packed small and unpacked unchanged, also if `conversation()` is
+    called twice with more events in between."""
+    accumulator = Accumulator()
     tools = [_tool(f"{number}-{'x' * 1000}") for number in range(3000)]
-    fold.add(tools[:2000])
-    first = fold.conversation()
+    accumulator.add(tools[:2000])
+    first = accumulator.conversation()
     assert len(first) < 200_000
-    fold.add(tools[2000:])
+    accumulator.add(tools[2000:])
     assert list(turns_of("", first)[0].tools) == tools[:2000]
-    assert list(turns_of("", fold.conversation())[0].tools) == tools
+    assert list(turns_of("", accumulator.conversation())[0].tools) == tools
 
 
-def test_nothing_at_all_has_no_turns() -> None:
-    """Neither for a run that told nothing, nor for one that never began."""
+def test_a_run_without_events_has_no_turns() -> None:
+    """A run without events, or without a stored conversation, has no turns."""
     assert turns_of("", Accumulator().conversation()) == ()
     assert turns_of("", b"") == ()

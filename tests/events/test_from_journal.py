@@ -1,4 +1,5 @@
-"""Messages of a journal become what the stream leaves out: from recordings of the real CLI, and from odd ones."""
+"""Messages of a journal become the events that the stream leaves out, from recordings of the real
+CLI and from unusual messages."""
 
 from __future__ import annotations
 
@@ -11,8 +12,14 @@ import pytest
 from geminids import Thought, TokensUsed, ToolFinished, ToolStarted
 from geminids.events.model import Change
 from geminids.events.numbering import EventNumbers
-from geminids.events.translate.journal import JournalTranslator, Truth, at_of, truth_of, with_truth
-from geminids.gemini.protocol.journal.records import Header, Message, ToolCall, decode_record
+from geminids.events.translate.journal import (
+    JournalTranslator,
+    ToolRecord,
+    at_of,
+    tool_record_of,
+    with_tool_record,
+)
+from geminids.gemini.protocol.journal.records import Header, StoredMessage, StoredToolCall, decode_record
 from geminids.redact import Redactor
 from recordings import RECORDINGS, all_files, recorded
 
@@ -20,47 +27,49 @@ JOURNALS = ("0.61.0", "0.41.2")
 _WHERE: dict[str, Any] = {"at": 0, "seq": 0, "attempt": 1, "turn": 1}
 
 
-def _messages(lines: list[bytes]) -> list[Message]:
-    return [record for line in lines if isinstance(record := decode_record(line), Message)]
+def _messages(lines: list[bytes]) -> list[StoredMessage]:
+    return [record for line in lines if isinstance(record := decode_record(line), StoredMessage)]
 
 
-def _first_run(version: str, prompt: str) -> list[Message]:
-    """The messages of the run that began the session: a resumed run in the same minute begins with a header too."""
+def _first_run(version: str, prompt: str) -> list[StoredMessage]:
+    """Return the messages of the run that began the session. A run that resumes it in the same
+    minute writes a second header."""
     file, _ = recorded(version, prompt)
     lines = file.read_bytes().splitlines()
-    headers = [at for at, line in enumerate(lines) if isinstance(decode_record(line), Header)]
+    headers = [index for index, line in enumerate(lines) if isinstance(decode_record(line), Header)]
     return _messages(lines[: headers[1] if len(headers) > 1 else None])
 
 
-def _translated(
-    messages: list[Message], secrets: tuple[str, ...] = (), **how: Any
-) -> tuple[list[Any], dict[str, Truth]]:
-    translator = JournalTranslator(EventNumbers(), Redactor(secrets), **how)
+def _translate(
+    messages: list[StoredMessage], secrets: tuple[str, ...] = (), **fields: Any
+) -> tuple[list[Any], dict[str, ToolRecord]]:
+    translator = JournalTranslator(EventNumbers(), Redactor(secrets), **fields)
     events: list[Any] = []
-    truths: dict[str, Truth] = {}
+    records: dict[str, ToolRecord] = {}
     for message in messages:
-        told, known = translator.translate(message)
-        events += told
-        assert not truths.keys() & known.keys(), "told twice"
-        truths |= known
+        report, known = translator.translate(message)
+        events += report
+        assert not records.keys() & known.keys(), "reported twice"
+        records |= known
     assert [event.seq for event in events] == list(range(len(events)))
-    return events, truths
+    return events, records
 
 
 @pytest.mark.parametrize("version", JOURNALS)
 def test_a_recorded_run(version: str) -> None:
-    """Thoughts and tokens with their turns, true outputs, the exit code, the diff of a new file, an error."""
-    events, truths = _translated(_first_run(version, "What is x?"))
-    thoughts = [(one.subject, one.text, one.turn) for one in events if isinstance(one, Thought)]
+    """The journal gives thoughts and tokens with their turns, full outputs, a shell's exit code,
+    the diff of a new file, and an error."""
+    events, records = _translate(_first_run(version, "What is x?"))
+    thoughts = [(event.subject, event.text, event.turn) for event in events if isinstance(event, Thought)]
     assert thoughts == [("Look first", "I read the file.", 1), ("Sum up", "Nearly done.", 5)]
-    tokens = [one for one in events if isinstance(one, TokensUsed)]
-    assert [one.turn for one in tokens] == [1, 2, 3, 4, 5]
-    assert {(one.input, one.cached, one.output, one.thinking, one.tool, one.role) for one in tokens} == {
-        (100, 40, 7, 5, 0, "main")
-    }
-    assert all(one.model and one.at > 1_700_000_000_000 for one in tokens)
-    assert not [one for one in events if isinstance(one, (ToolStarted, ToolFinished))]
-    read, write, shell, missing = truths.values()
+    tokens = [event for event in events if isinstance(event, TokensUsed)]
+    assert [event.turn for event in tokens] == [1, 2, 3, 4, 5]
+    assert {
+        (event.input, event.cached, event.output, event.thinking, event.tool, event.role) for event in tokens
+    } == {(100, 40, 7, 5, 0, "main")}
+    assert all(event.model and event.at > 1_700_000_000_000 for event in tokens)
+    assert not [event for event in events if isinstance(event, (ToolStarted, ToolFinished))]
+    read, write, shell, missing = records.values()
     assert (read.output, read.exit_code, read.changes) == ("x = 1\n", None, ())
     (change,) = write.changes
     assert (change.path, change.kind) == ("/recorded/repo/b.py", "created")
@@ -72,58 +81,61 @@ def test_a_recorded_run(version: str) -> None:
 
 @pytest.mark.parametrize("version", JOURNALS)
 def test_a_recorded_subagent(version: str) -> None:
-    """With its call as `parent` and the turn of that: tools begin and end, thoughts, tokens of its role."""
-    _, truths = _translated(_first_run(version, "Ask an agent."))
-    ((call, truth),) = truths.items()
+    """Events of a subagent have its call as `parent`, and the turn of that call: tools, thoughts,
+    and tokens with the role `subagent`."""
+    _, records = _translate(_first_run(version, "Ask an agent."))
+    ((call, record),) = records.items()
     (file,) = (RECORDINGS / version).glob("*/*.jsonl")
-    assert truth.agent_id == file.stem
-    events, _ = _translated(_messages(file.read_bytes().splitlines()), parent=call, turn=3)
+    assert record.agent_id == file.stem
+    events, _ = _translate(_messages(file.read_bytes().splitlines()), parent=call, turn=3)
     assert {event.turn for event in events} == {3}
     assert [one.text for one in events if isinstance(one, Thought) and one.parent == call] == ["Reading."]
-    begun = [one for one in events if isinstance(one, ToolStarted)]
-    ended = [one for one in events if isinstance(one, ToolFinished)]
-    assert [one.id for one in begun] == [one.id for one in ended]
-    assert [(one.name, one.status, one.parent) for one in ended] == [
+    starts = [one for one in events if isinstance(one, ToolStarted)]
+    ends = [one for one in events if isinstance(one, ToolFinished)]
+    assert [one.id for one in starts] == [one.id for one in ends]
+    assert [(one.name, one.status, one.parent) for one in ends] == [
         ("read_file", "ok", call),
         ("complete_task", "ok", call),
     ]
-    assert (begun[0].kind, begun[0].paths) == ("read", ("/recorded/repo/a.py",))
-    assert ended[0].output == "x = 1\n"
+    assert (starts[0].kind, starts[0].paths) == ("read", ("/recorded/repo/a.py",))
+    assert ends[0].output == "x = 1\n"
     assert {one.role for one in events if isinstance(one, TokensUsed)} == {"subagent"}
 
 
 @pytest.mark.parametrize("version", JOURNALS)
 def test_a_recorded_cancelled_shell_has_no_exit_code(version: str) -> None:
-    """What became of it nobody knows."""
-    _, truths = _translated(_messages(recorded(version, "Sleep.")[0].read_bytes().splitlines()))
-    (truth,) = truths.values()
-    assert truth.exit_code is None
-    assert truth.output is not None and truth.output.startswith("Command was cancelled by user")
+    """A shell that was cancelled has an output, but no exit code."""
+    _, records = _translate(_messages(recorded(version, "Sleep.")[0].read_bytes().splitlines()))
+    (record,) = records.values()
+    assert record.exit_code is None
+    assert record.output is not None and record.output.startswith("Command was cancelled by user")
 
 
 @pytest.mark.parametrize("file", all_files(), ids=lambda file: f"{file.parent.name}/{file.stem[-8:]}")
-def test_every_recording_can_be_told_and_is_told_once(file: Any) -> None:
-    """The same records a second time say nothing new, in whatever order."""
+def test_every_recording_is_translated_once(file: Any) -> None:
+    """Records that are read a second time, in any order, give no new events."""
     messages = _messages(file.read_bytes().splitlines())
-    once, known = _translated(messages)
-    twice, known_too = _translated([*messages, *messages, *reversed(messages)])
+    once, known = _translate(messages)
+    twice, known_too = _translate([*messages, *messages, *reversed(messages)])
     assert [type(event) for event in twice] == [type(event) for event in once]
     assert known == known_too
 
 
-def _shell(output: str, display: Any = None) -> tuple[str | None, int | None]:
+def _parse_shell_report(output: str, display: Any = None) -> tuple[str | None, int | None]:
     part = {"functionResponse": {"response": {"output": output}}}
     shown = msgspec.Raw(json.dumps(display).encode())
-    truth = truth_of(ToolCall(id="1", name="run_shell_command", result=[part], status="success", shown=shown))
-    assert truth is not None
-    return truth.output, truth.exit_code
+    record = tool_record_of(
+        StoredToolCall(id="1", name="run_shell_command", result=[part], status="success", shown=shown)
+    )
+    assert record is not None
+    return record.output, record.exit_code
 
 
 _GROUP = "\nProcess Group PGID: 7"
 
 
 @pytest.mark.parametrize(
-    ("told", "output", "code"),
+    ("report", "output", "code"),
     [
         ("Output: hi" + _GROUP, "hi", 0),
         ("Output: (empty)" + _GROUP, "", 0),
@@ -142,31 +154,37 @@ _GROUP = "\nProcess Group PGID: 7"
         ("", "", None),
     ],
 )
-def test_what_a_shell_told(told: str, output: str, code: int | None) -> None:
-    """The output as it was, whatever lines it has; the exit code where the command has come to an end."""
-    assert _shell(told) == (output, code)
+def test_the_report_of_a_shell(report: str, output: str, code: int | None) -> None:
+    """The output of a shell is found unchanged in the CLI's report. The exit code is known if the
+    command has ended."""
+    assert _parse_shell_report(report) == (output, code)
 
 
-def test_an_output_that_ends_like_the_lines_about_it() -> None:
-    """What the CLI would show has the output alone, and decides; where it does not show it, nobody can know."""
-    told = "Output: it said\nExit Code: 7" + _GROUP
-    assert _shell(told, "it said\nExit Code: 7") == ("it said\nExit Code: 7", 0)
-    assert _shell(told, "it said") == ("it said", 7)
-    assert _shell(told, [[{"text": "it said"}]]) == ("it said", 7)
+def test_an_output_that_looks_like_the_report() -> None:
+    """If an output ends like the CLI's own lines about it, the text that the CLI displays decides.
+    Without that text, the last lines are taken as the CLI's."""
+    report = "Output: a line\nExit Code: 7" + _GROUP
+    assert _parse_shell_report(report, "a line\nExit Code: 7") == ("a line\nExit Code: 7", 0)
+    assert _parse_shell_report(report, "a line") == ("a line", 7)
+    assert _parse_shell_report(report, [[{"text": "a line"}]]) == ("a line", 7)
 
 
-def test_a_long_output_takes_no_long_time() -> None:
-    """A megabyte of lines that all look like what comes behind the output."""
+def test_a_long_output_is_parsed_in_time() -> None:
+    """A megabyte of lines that look like the end of the CLI's report is parsed without loss."""
     lines = "\nError: x\nExit Code: 1\nSignal: 9" * 30_000
-    assert _shell(f"Output: {lines}\nlast" + _GROUP) == (f"{lines}\nlast", 0)
+    assert _parse_shell_report(f"Output: {lines}\nlast" + _GROUP) == (f"{lines}\nlast", 0)
 
 
 def test_while_a_tool_runs_nothing_is_known() -> None:
-    """Neither for a call without a result, nor for a result that is none; an error or a stop is an end."""
-    assert truth_of(ToolCall(id="1", name="x", status="executing")) is None
-    assert truth_of(ToolCall(id="1", name="x", result=[3, {"text": "x"}], status="success")) is None
-    assert truth_of(ToolCall(id="1", name="x", status="error")) == Truth(input={})
-    assert truth_of(ToolCall(id="1", name="x", status="cancelled")) == Truth(status="cancelled", input={})
+    """A call without a valid result gives no record, unless its status is `error` or `cancelled`."""
+    assert tool_record_of(StoredToolCall(id="1", name="x", status="executing")) is None
+    assert (
+        tool_record_of(StoredToolCall(id="1", name="x", result=[3, {"text": "x"}], status="success")) is None
+    )
+    assert tool_record_of(StoredToolCall(id="1", name="x", status="error")) == ToolRecord(input={})
+    assert tool_record_of(StoredToolCall(id="1", name="x", status="cancelled")) == ToolRecord(
+        status="cancelled", input={}
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,40 +199,44 @@ def test_while_a_tool_runs_nothing_is_known() -> None:
     ],
 )
 def test_changes(display: Any, changes: tuple[Change, ...]) -> None:
-    """Of what the CLI would show as a diff."""
+    """`changes` has the diff that the CLI displays, and is empty without a valid diff."""
     part = {"functionResponse": {"response": {"output": "ok"}}}
     shown = msgspec.Raw(json.dumps(display).encode())
-    truth = truth_of(ToolCall(id="1", name="replace", result=[part], shown=shown))
-    assert truth is not None and truth.changes == changes
+    record = tool_record_of(StoredToolCall(id="1", name="replace", result=[part], shown=shown))
+    assert record is not None and record.changes == changes
 
 
 def _finished(status: Any = "ok", **fields: Any) -> ToolFinished:
     return ToolFinished(**_WHERE, id="1", name="x", input=None, status=status, **fields)
 
 
-def test_what_the_stream_knows_better_stays() -> None:
-    """A denied call as it was told; an error in the stream's words; the rest is the journal's."""
-    truth = Truth(output="true", error="why", exit_code=3, changes=(Change("a", "edited"),))
-    told = with_truth(_finished(output="short", duration_ms=5), truth)
-    assert (told.output, told.error, told.exit_code, told.duration_ms) == ("true", None, 3, 5)
-    assert told.changes == truth.changes
+def test_journal_and_stream_are_merged() -> None:
+    """The journal's output, exit code and changes replace those of the stream. A denied call and
+    the stream's error message stay."""
+    record = ToolRecord(output="true", error="why", exit_code=3, changes=(Change("a", "edited"),))
+    merged = with_tool_record(_finished(output="short", duration_ms=5), record)
+    assert (merged.output, merged.error, merged.exit_code, merged.duration_ms) == ("true", None, 3, 5)
+    assert merged.changes == record.changes
     denied = _finished("denied", error="by a rule")
-    assert with_truth(denied, truth) == denied
-    assert with_truth(denied, Truth(input={"a": 1})) == msgspec.structs.replace(denied, input={"a": 1})
-    assert with_truth(_finished("failed", error="its words"), truth).error == "its words"
-    assert with_truth(_finished("failed"), truth).error == "why"
-    assert with_truth(_finished(output="short"), Truth(status="cancelled")).status == "cancelled"
-    assert with_truth(_finished(output="short"), Truth()).output == "short"
+    assert with_tool_record(denied, record) == denied
+    assert with_tool_record(denied, ToolRecord(input={"a": 1})) == msgspec.structs.replace(
+        denied, input={"a": 1}
+    )
+    assert with_tool_record(_finished("failed", error="from the stream"), record).error == "from the stream"
+    assert with_tool_record(_finished("failed"), record).error == "why"
+    assert with_tool_record(_finished(output="short"), ToolRecord(status="cancelled")).status == "cancelled"
+    assert with_tool_record(_finished(output="short"), ToolRecord()).output == "short"
 
 
-def test_secrets_go_and_words_of_the_cli_stay() -> None:
-    """In output, error, path, diff, thought and arguments; not in a status, a kind or an id that reads like one."""
+def test_secrets_are_masked_but_fixed_words_stay() -> None:
+    """Secrets are masked in output, error, path, diff, thought and arguments, but not in a status,
+    kind or id with the same text."""
     secret = "hunter2hunter2"
     part = {"functionResponse": {"response": {"output": f"a {secret}", "error": secret}}}
     shown = msgspec.Raw(
         json.dumps({"fileDiff": f"+{secret}", "filePath": f"/{secret}", "isNewFile": True}).encode()
     )
-    call = ToolCall(
+    call = StoredToolCall(
         id="t-cancelled",
         name="replace",
         args={"x": [secret]},
@@ -227,22 +249,22 @@ def test_secrets_go_and_words_of_the_cli_stay() -> None:
     message = decode_record(
         json.dumps({"id": "m", "type": "gemini", "thoughts": [thought], "timestamp": "x"}).encode()
     )
-    assert isinstance(message, Message)
+    assert isinstance(message, StoredMessage)
     message = msgspec.structs.replace(message, tool_calls=[call])
-    events, truths = _translated([message], (secret, "cancelled", "created"), parent="p")
-    truth = truths["t-cancelled"]
-    assert (truth.output, truth.error, truth.status, truth.agent_id) == (
+    events, records = _translate([message], (secret, "cancelled", "created"), parent="p")
+    record = records["t-cancelled"]
+    assert (record.output, record.error, record.status, record.agent_id) == (
         "a ***",
         "***",
         "cancelled",
         "cancelled",
     )
-    assert truth.changes == (Change("/***", "created", "+***"),)
+    assert record.changes == (Change("/***", "created", "+***"),)
     assert secret not in repr(events)
     assert [one.input for one in events if isinstance(one, ToolFinished)] == [{"x": ["***"]}]
 
 
 @pytest.mark.parametrize("stamp", ["", "soon", "0001-01-01T00:00:00", "99999-01-01T00:00:00Z"])
-def test_a_time_that_is_none(stamp: str) -> None:
-    """Is 0, or what it says, and never an error."""
+def test_an_invalid_time(stamp: str) -> None:
+    """`at_of` never raises: an invalid time gives 0, and a time before 1970 a negative number."""
     assert at_of(stamp) <= 0

@@ -1,4 +1,4 @@
-"""Lines become events: numbered, timed, paired, and without secrets."""
+"""Lines of the CLI's stream become events: numbered, timed, paired, and without secrets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from geminids.events.numbering import EventNumbers
 from geminids.events.translate.stream_json import StreamTranslator
 from geminids.gemini.protocol.stream_json import (
     ErrorLine,
-    Init,
-    Message,
+    InitLine,
+    MessageLine,
     ResultLine,
-    ToolResult,
-    ToolUse,
+    ToolResultLine,
+    ToolUseLine,
     UnexpectedLine,
     decode_block,
 )
@@ -33,13 +33,17 @@ _STAMP = st.sampled_from(
 _ANY = st.sampled_from([None, "out", SECRET, 3, [1, {"a": SECRET}], {"message": SECRET, "type": "x"}, {}])
 _LINES = st.lists(
     st.one_of(
-        st.builds(Message, role=st.just("assistant"), content=_TEXT, timestamp=_STAMP),
-        st.builds(Message, role=st.sampled_from(["user", "system"]), content=_TEXT, timestamp=_STAMP),
+        st.builds(MessageLine, role=st.just("assistant"), content=_TEXT, timestamp=_STAMP),
+        st.builds(MessageLine, role=st.sampled_from(["user", "system"]), content=_TEXT, timestamp=_STAMP),
         st.builds(
-            ToolUse, tool_name=st.sampled_from(["glob", "x"]), tool_id=_ID, timestamp=_STAMP, parameters=_ANY
+            ToolUseLine,
+            tool_name=st.sampled_from(["glob", "x"]),
+            tool_id=_ID,
+            timestamp=_STAMP,
+            parameters=_ANY,
         ),
         st.builds(
-            ToolResult,
+            ToolResultLine,
             tool_id=_ID,
             status=st.sampled_from(["success", "error", "new"]),
             timestamp=_STAMP,
@@ -48,7 +52,7 @@ _LINES = st.lists(
         ),
         st.builds(ErrorLine, severity=st.just("warning"), message=_TEXT),
         st.builds(UnexpectedLine, why=st.sampled_from(["noise", "protocol"]), line=_TEXT),
-        st.builds(Init, session_id=st.just("s")),
+        st.builds(InitLine, session_id=st.just("s")),
         st.builds(ResultLine, status=st.just("success"), error=_ANY),
     ),
     max_size=40,
@@ -58,24 +62,25 @@ _LINES = st.lists(
 def _translate(lines: list[Any], cuts: list[int] | None = None, secrets: tuple[str, ...] = ()) -> list[Any]:
     stream = StreamTranslator(EventNumbers(), Redactor(secrets))
     events: list[Any] = []
-    at = 0
+    start = 0
     for cut in [*sorted(cut for cut in cuts or [] if cut < len(lines)), len(lines)]:
-        events += stream.translate(lines[at:cut])
-        at = cut
+        events += stream.translate(lines[start:cut])
+        start = cut
     return [*events, *stream.finish()]
 
 
-def _half() -> Message:
-    return Message("assistant", SECRET[: len(SECRET) // 2])
+def _half_secret() -> MessageLine:
+    return MessageLine("assistant", SECRET[: len(SECRET) // 2])
 
 
-def _joined(events: list[Any]) -> str:
+def _join_text(events: list[Any]) -> str:
     return "".join(event.text for event in events if isinstance(event, Text))
 
 
 @given(_LINES, st.lists(st.integers(0, 40), max_size=6), st.booleans())
 def test_the_laws_hold_for_any_lines(lines: list[Any], cuts: list[int], with_secret: bool) -> None:
-    """Numbers without gaps, each tool ended once, all text kept, every event written and read again."""
+    """For any lines, event numbers have no gaps, each tool ends once, all text is kept, and every
+    event can be encoded and decoded."""
     events = _translate(lines, cuts, (SECRET,) if with_secret else ())
     assert [event.seq for event in events] == list(range(len(events)))
     running: set[str] = set()
@@ -88,18 +93,21 @@ def test_the_laws_hold_for_any_lines(lines: list[Any], cuts: list[int], with_sec
     assert not running
     assert [decode_event(encode_event(event)) for event in events] == events
     if not with_secret:
-        said = [line.content for line in lines if isinstance(line, Message) and line.role == "assistant"]
-        assert _joined(events) == "".join(said)
+        contents = [
+            line.content for line in lines if isinstance(line, MessageLine) and line.role == "assistant"
+        ]
+        assert _join_text(events) == "".join(contents)
 
 
 @given(_LINES, st.lists(st.integers(0, 40), max_size=6))
-@example([_half(), Init(session_id="s"), _half()], [])
-@example([_half(), ResultLine("success"), _half()], [1, 2])
-@example([_half(), ToolResult("never began", "success"), _half()], [])
-@example([ToolUse("x", "1"), _half(), ToolUse("x", "1"), _half()], [])
-@example([_half(), Message("user", "hello "), _half()], [2])
+@example([_half_secret(), InitLine(session_id="s"), _half_secret()], [])
+@example([_half_secret(), ResultLine("success"), _half_secret()], [1, 2])
+@example([_half_secret(), ToolResultLine("never began", "success"), _half_secret()], [])
+@example([ToolUseLine("x", "1"), _half_secret(), ToolUseLine("x", "1"), _half_secret()], [])
+@example([_half_secret(), MessageLine("user", "hello "), _half_secret()], [2])
 def test_no_event_holds_a_secret(lines: list[Any], cuts: list[int]) -> None:
-    """Nor do the texts of two events, where only noise stands between them."""
+    """No event contains a secret, and neither do consecutive text events between two tool
+    events."""
     events = _translate(lines, cuts, (SECRET,))
     assert not any(SECRET in encode_event(event).decode() for event in events)
     text = ""
@@ -113,13 +121,14 @@ def test_no_event_holds_a_secret(lines: list[Any], cuts: list[int]) -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_raise(block: bytes) -> None:
-    """From bytes to events, whatever they are."""
+    """Any bytes from the CLI can be decoded, translated and encoded without an exception."""
     for event in _translate(decode_block(block), secrets=(SECRET,)):
         encode_event(event)
 
 
-def test_a_secret_that_reads_like_a_word_of_the_cli_takes_nothing_away() -> None:
-    """SORT_KEY=timestamp is a secret by its name; the stream must survive it."""
+def test_a_secret_equal_to_a_protocol_word() -> None:
+    """A secret with the text of a protocol key, such as SORT_KEY=timestamp, is masked in text and
+    does not break the protocol."""
     block = (
         b'{"type":"init","timestamp":"2026-11-16T03:27:52.123Z","session_id":"s1","model":"auto"}\n'
         b'{"type":"message","timestamp":"2026-11-16T03:27:52.123Z","role":"assistant","content":"the timestamp"}\n'
@@ -136,13 +145,14 @@ def test_a_secret_that_reads_like_a_word_of_the_cli_takes_nothing_away() -> None
     assert stream.result.stats == {"total_tokens": 12345678}
 
 
-def test_what_the_ending_is_judged_by_holds_no_secret() -> None:
-    """Errors and the result become a failure's message later."""
+def test_errors_and_the_result_are_masked() -> None:
+    """Secrets are masked in error lines and in the result line, because a failure's message is made
+    from them."""
     stream = StreamTranslator(EventNumbers(), Redactor([SECRET]))
     stream.translate(
-        [ErrorLine("error", f"bad {SECRET}"), ResultLine("error", error={"message": f"bad {SECRET}"})]
+        [ErrorLine(f"bad {SECRET}", "error"), ResultLine("error", error={"message": f"bad {SECRET}"})]
     )
-    assert stream.errors == [ErrorLine("error", "bad ***")]
+    assert stream.errors == [ErrorLine("bad ***", "error")]
     assert stream.result == ResultLine("error", error={"message": "bad ***"})
 
 
@@ -156,71 +166,79 @@ def test_what_the_ending_is_judged_by_holds_no_secret() -> None:
     ],
 )
 def test_timestamps(stamp: str, at: int) -> None:
-    """To the millisecond, also the second time in the same second."""
-    lines = [Message("assistant", "a", stamp), Message("assistant", "b", stamp), ToolUse("x", "1", stamp)]
+    """Event times are exact to the millisecond, also for several lines with the same time."""
+    lines = [
+        MessageLine("assistant", "a", stamp),
+        MessageLine("assistant", "b", stamp),
+        ToolUseLine("x", "1", stamp),
+    ]
     assert [event.at for event in _translate(lines)][:3] == [at, at, at]
 
 
 def test_turns() -> None:
-    """A turn is what the model says between two batches of results."""
+    """A turn is what the model sends between two batches of tool results."""
     lines = [
-        Message("assistant", "let me see"),
-        ToolUse("glob", "1"),
-        ToolUse("glob", "2"),
-        ToolResult("1", "success"),
-        ToolResult("2", "success"),
-        Message("assistant", "so"),
+        MessageLine("assistant", "let me see"),
+        ToolUseLine("glob", "1"),
+        ToolUseLine("glob", "2"),
+        ToolResultLine("1", "success"),
+        ToolResultLine("2", "success"),
+        MessageLine("assistant", "so"),
     ]
     assert [event.turn for event in _translate(lines)] == [1, 1, 1, 1, 1, 2]
 
 
 def test_a_cut_off_tool_is_cancelled() -> None:
-    """It gets its end from us, with what it was called with."""
-    started, finished = _translate([ToolUse("run_shell_command", "1", parameters={"command": "sleep 9"})])
+    """A tool without a result is ended as `cancelled`, with its input."""
+    started, finished = _translate([ToolUseLine("run_shell_command", "1", parameters={"command": "sleep 9"})])
     assert (finished.id, finished.status, finished.input) == (started.id, "cancelled", {"command": "sleep 9"})
 
 
-def test_odd_results_are_told() -> None:
-    """A result without a call, a call that begins twice, two inits and two results are notices."""
+def test_unexpected_lines_become_notices() -> None:
+    """A result without a call, a call that starts twice, a second init, a second result and an
+    unknown role become notices."""
     lines = [
-        ToolResult("none", "success", output="text"),
-        ToolUse("x", "1"),
-        ToolUse("x", "1"),
-        Init(),
-        Init(),
+        ToolResultLine("none", "success", output="text"),
+        ToolUseLine("x", "1"),
+        ToolUseLine("x", "1"),
+        InitLine(),
+        InitLine(),
         ResultLine("success"),
         ResultLine("error"),
-        Message("system", "odd"),
+        MessageLine("system", "odd"),
     ]
     events = _translate(lines)
     codes = [event.code for event in events if isinstance(event, Notice)]
     assert codes == ["protocol", "protocol", "session", "protocol", "protocol", "unknown_role"]
 
 
-def test_many_odd_lines_take_linear_time() -> None:
-    """Fifty thousand in one block are no more work each than one."""
+def test_many_unexpected_lines_in_one_block() -> None:
+    """A block of 50,000 unexpected lines gives 50,000 events, in a time that grows linearly."""
     events = _translate([UnexpectedLine("noise", "x")] * 50_000)
     assert len(events) == 50_000
 
 
-def test_an_output_that_is_no_text_is_shown_as_json() -> None:
-    """Diff objects may come one day."""
-    _, finished = _translate([ToolUse("x", "1"), ToolResult("1", "success", output={"fileDiff": "+a"})])
+def test_an_output_that_is_not_text_becomes_json() -> None:
+    """An output that is an object, such as a diff, is reported as JSON text."""
+    _, finished = _translate(
+        [ToolUseLine("x", "1"), ToolResultLine("1", "success", output={"fileDiff": "+a"})]
+    )
     assert json.loads(finished.output) == {"fileDiff": "+a"}
 
 
-def test_a_tool_that_is_forbidden_is_denied() -> None:
-    """Whatever the CLI calls it: who forbade it says why, beside what the CLI said."""
+def test_a_forbidden_tool_is_denied() -> None:
+    """A failed call of a forbidden tool is reported as `denied`, with our reason. Other failed
+    calls stay `failed`."""
     error = {"type": "tool_not_registered", "message": 'Tool "glob" not found.'}
     lines: list[Any] = [
-        ToolUse(tool_name="glob", tool_id="a", parameters={}),
-        ToolResult(tool_id="a", status="error", error=error),
-        ToolUse(tool_name="other", tool_id="b", parameters={}),
-        ToolResult(tool_id="b", status="error", error=error),
+        ToolUseLine(tool_name="glob", tool_id="a", parameters={}),
+        ToolResultLine(tool_id="a", status="error", error=error),
+        ToolUseLine(tool_name="other", tool_id="b", parameters={}),
+        ToolResultLine(tool_id="b", status="error", error=error),
     ]
     asked: list[str] = []
 
-    def why_not(name: str, given: Any) -> str | None:
+    def why_not(name: str, arguments: Any) -> str | None:
         asked.append(name)
         return "the run may not search" if name == "glob" else None
 
@@ -232,7 +250,8 @@ def test_a_tool_that_is_forbidden_is_denied() -> None:
 
 
 def test_the_first_and_the_last_errors_are_kept() -> None:
-    """A CLI that complains for ever does not fill the memory."""
+    """Of 1,000 error lines only 200 are kept, with the first and the last, so that memory stays
+    limited."""
     stream = StreamTranslator(EventNumbers(), Redactor())
     stream.translate([ErrorLine(severity="error", message=str(number)) for number in range(1000)])
     kept = [line.message for line in stream.errors]

@@ -1,4 +1,4 @@
-"""The real CLI, by itself: the gateway is judged without the rest of geminids."""
+"""Fixture that runs the real CLI directly, to test the gateway without the rest of geminids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RunCli = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def run_cli(tmp_path: Path, installs: Places, release: str) -> RunCli:
-    """Run the real CLI against a gateway; gives the lines of its stream-json."""
+    """Run the real CLI against a gateway and return the lines of its stream-json output."""
     gemini = install(release, places=installs)
     home = tmp_path / "home"
     (home / ".gemini").mkdir(parents=True)
@@ -29,7 +29,7 @@ def run_cli(tmp_path: Path, installs: Places, release: str) -> RunCli:
 
     def run(gateway: Gateway, prompt: str, cwd: Path, *flags: str) -> list[dict[str, Any]]:
         env = {"PATH": os.environ["PATH"], "HOME": str(home), "GEMINI_CLI_HOME": str(home), "NO_COLOR": "1"}
-        done = subprocess.run(
+        completed = subprocess.run(
             [*gemini.command(installs), "--output-format=stream-json", *flags],
             input=prompt,
             text=True,
@@ -38,8 +38,8 @@ def run_cli(tmp_path: Path, installs: Places, release: str) -> RunCli:
             cwd=cwd,
             timeout=60,
         )
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
-        assert lines, done.stderr
+        lines = [json.loads(line) for line in completed.stdout.splitlines()]
+        assert lines, completed.stderr
         return lines
 
     return run

@@ -1,4 +1,4 @@
-"""The fixture, as the tests of a user's project see it."""
+"""Tests of the pytest fixtures, as the tests of a user's project see them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ def test_each_test_has_its_own(geminids_gateway):
 
 
 def test_fixture(tmp_path: Path) -> None:
-    """A test that names `geminids_gateway` has a started gateway of its own, and nothing leaks."""
+    """Each test that uses `geminids_gateway` gets its own started gateway,
+    and no resource leaks."""
     (tmp_path / "test_theirs.py").write_text(TEST)
     installed = any(point.name == "geminids" for point in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "geminids.gateway.pytest_plugin"]
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", *plugin]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "2 passed" in completed.stdout
 
 
 CASSETTE = """
@@ -52,7 +53,7 @@ def test_two_runs(geminids_cassette):
 """
 
 
-def run_theirs(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+def run_user_tests(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_theirs.py").write_text(CASSETTE)
     installed = any(point.name == "geminids" for point in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "geminids.gateway.pytest_plugin"]
@@ -72,42 +73,44 @@ def run_theirs(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 
 
-def test_a_cassette_for_each_test(tmp_path: Path) -> None:
-    """It lies beside the test; `--geminids-record` records it, and makes the folder; without, it is replayed."""
+def test_cassette_of_each_test(tmp_path: Path) -> None:
+    """Each test has its own cassette in the folder `cassettes` beside it.
+    `--geminids-record` records it; without that flag it is replayed."""
     path = tmp_path / "cassettes" / "test_theirs" / "test_it[a-b].jsonl"
-    done = run_theirs(tmp_path, "--geminids-record")
-    assert done.returncode == 0, done.stdout
-    assert f"record {path}\n{{'record': {str(path)!r}}}" in done.stdout
-    assert str(path.with_name("test_two_runs.second-run.jsonl")) in done.stdout
+    completed = run_user_tests(tmp_path, "--geminids-record")
+    assert completed.returncode == 0, completed.stdout
+    assert f"record {path}\n{{'record': {str(path)!r}}}" in completed.stdout
+    assert str(path.with_name("test_two_runs.second-run.jsonl")) in completed.stdout
     assert path.parent.is_dir()
     path.touch()
-    done = run_theirs(tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert f"replay {path}\n{{'replay': {str(path)!r}}}" in done.stdout
+    completed = run_user_tests(tmp_path)
+    assert completed.returncode == 0, completed.stdout
+    assert f"replay {path}\n{{'replay': {str(path)!r}}}" in completed.stdout
 
 
-def test_a_cassette_that_is_not_there(tmp_path: Path) -> None:
-    """The test fails with the command that records it."""
-    done = run_theirs(tmp_path)
-    assert done.returncode == 1
-    assert "does not exist" in done.stdout
-    assert 'pytest --geminids-record "test_theirs.py::test_it[a/b]"' in done.stdout
-    assert "1 failed, 1 passed" in done.stdout
+def test_missing_cassette(tmp_path: Path) -> None:
+    """A test without a cassette fails, and the message has the command that records it."""
+    completed = run_user_tests(tmp_path)
+    assert completed.returncode == 1
+    assert "does not exist" in completed.stdout
+    assert 'pytest --geminids-record "test_theirs.py::test_it[a/b]"' in completed.stdout
+    assert "1 failed, 1 passed" in completed.stdout
 
 
-def test_importing_the_plugin_is_cheap() -> None:
-    """pytest loads the plugin at every start: it must bring neither the server nor msgspec."""
+def test_plugin_import_is_light() -> None:
+    """Importing the plugin imports neither the server nor msgspec, as
+    pytest loads it at every start."""
     code = "import sys, geminids.gateway.pytest_plugin; print(*sys.modules)"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert not {"anyio", "h11", "msgspec", "geminids.gateway.server.gateway"} & set(done.stdout.split())
+    assert not {"anyio", "h11", "msgspec", "geminids.gateway.server.gateway"} & set(completed.stdout.split())
 
 
-def test_importing_the_gateway_leaves_the_server_for_later() -> None:
-    """anyio and h11 are imported by the gateway's thread alone."""
+def test_gateway_import_does_not_import_the_server() -> None:
+    """Importing `Gateway` imports neither anyio, h11 nor asyncio."""
     code = "import sys; from geminids.gateway import Gateway; print(*sys.modules)"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert not {"anyio", "h11", "asyncio"} & set(done.stdout.split())
+    assert not {"anyio", "h11", "asyncio"} & set(completed.stdout.split())

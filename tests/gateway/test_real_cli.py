@@ -1,4 +1,4 @@
-"""The real CLI talks to the gateway."""
+"""Tests of the real CLI with a scripted gateway."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RunCli = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "project"
-    (found / "src").mkdir(parents=True)
-    (found / "README.md").write_text("# Meteors\n\nThey fall in December.\n")
-    (found / "a.py").write_text("x = 1\n")
-    return found
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    (project / "README.md").write_text("# Meteors\n\nThey fall in December.\n")
+    (project / "a.py").write_text("x = 1\n")
+    return project
 
 
 def answer_of(lines: list[dict[str, Any]]) -> str:
@@ -29,7 +29,7 @@ def answer_of(lines: list[dict[str, Any]]) -> str:
 
 
 def test_text_and_usage(run_cli: RunCli, folder: Path) -> None:
-    """Text, thoughts and usage arrive as scripted."""
+    """The CLI reports the text and token counts of the script."""
     usage = Usage(input=100, output=7, cached=40, thinking=5)
     reply = Reply(thought="**Subject**\nmore", text=["Hel", "lo"], usage=usage)
     with Gateway([reply]) as gateway:
@@ -43,7 +43,7 @@ def test_text_and_usage(run_cli: RunCli, folder: Path) -> None:
 
 
 def test_tool_calls(run_cli: RunCli, folder: Path) -> None:
-    """A scripted call runs the real tool, and its result comes with the next request."""
+    """The CLI executes a scripted tool call and sends the result with its next request."""
     with Gateway([Reply(calls=[Call("read_file", {"file_path": "a.py"})]), Reply(text="read")]) as gateway:
         run_cli(gateway, "read it", folder, "--model=flash")
         results = gateway.requests[-1].tool_results
@@ -52,8 +52,8 @@ def test_tool_calls(run_cli: RunCli, folder: Path) -> None:
     ]
 
 
-def test_router_of_auto(run_cli: RunCli, folder: Path) -> None:
-    """With `auto` the router gets a choice that it takes, and uses up no reply of the script."""
+def test_router_with_model_auto(run_cli: RunCli, folder: Path) -> None:
+    """With `--model=auto`, the router gets a default answer that uses up no reply of the script."""
     with Gateway([Reply(text="hello")]) as gateway:
         lines = run_cli(gateway, "hi", folder, "--model=auto")
         methods = [(request.method, "flash" in (request.model or "")) for request in gateway.requests]
@@ -62,7 +62,7 @@ def test_router_of_auto(run_cli: RunCli, folder: Path) -> None:
 
 
 def test_error(run_cli: RunCli, folder: Path) -> None:
-    """A scripted error is the run's error."""
+    """The CLI reports the error of the script as its own result."""
     with Gateway([Reply(status=400, error="API key not valid.", times=None)]) as gateway:
         lines = run_cli(gateway, "hi", folder, "--model=flash")
     assert lines[-1]["status"] == "error"
@@ -71,7 +71,7 @@ def test_error(run_cli: RunCli, folder: Path) -> None:
 
 @pytest.mark.parametrize("model", ["auto", "flash"])
 def test_offline_scene(run_cli: RunCli, folder: Path, model: str) -> None:
-    """The scene lists and reads with real tools, and tells what they really gave."""
+    """The offline scene lists and reads files with real tools and describes their results."""
     with Gateway(offline_scene()) as gateway:
         lines = run_cli(gateway, "What is here?", folder, f"--model={model}")
         assert gateway.errors == []
@@ -81,13 +81,13 @@ def test_offline_scene(run_cli: RunCli, folder: Path, model: str) -> None:
     assert answer_of(lines).endswith(
         "You asked: “What is here?”\n\n"
         "This folder holds 2 files and 1 folder: a.py, README.md, src/.\n\n"
-        "README.md has the heading “Meteors”, and goes on: “They fall in December.”\n\n"
+        "README.md has the heading “Meteors”, and continues: “They fall in December.”\n\n"
         "(This answer was made by a script, not by a model.)"
     )
 
 
 def test_offline_scene_in_an_empty_folder(run_cli: RunCli, tmp_path: Path) -> None:
-    """In an empty folder the scene answers right after the listing."""
+    """In an empty folder, the offline scene answers right after the listing."""
     empty = tmp_path / "empty"
     empty.mkdir()
     with Gateway(offline_scene()) as gateway:
@@ -97,8 +97,9 @@ def test_offline_scene_in_an_empty_folder(run_cli: RunCli, tmp_path: Path) -> No
 
 
 @pytest.mark.deep
-def test_a_line_separator_in_an_answer_is_no_end_of_a_line(world: Any) -> None:
-    """U+2028 goes over the wire escaped: raw, the CLI would take the answer for cut off and ask again."""
+def test_line_separator_in_an_answer(world: Any) -> None:
+    """The gateway escapes U+2028 in an answer.
+    Otherwise the CLI would treat the answer as cut off and repeat the request."""
     world.gateway.reply(text="one\u2028two")
     assert world.ask().text == "one\u2028two"
     assert len(world.gateway.requests) == 1

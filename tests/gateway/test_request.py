@@ -1,4 +1,4 @@
-"""What is read from a request."""
+"""Tests of reading requests: route, prompt, tools, model and token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from geminids.gateway import Request
-from geminids.gateway.request import Route, key_of, read_route
+from geminids.gateway.request import RequestRoute, key_of, read_route
 
 KEY = "a-key-that-must-not-show"
 
@@ -30,29 +30,35 @@ RESULT = {"functionResponse": {"name": "glob", "response": {"output": "a"}}}
     [
         (
             "/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
-            Route("stream", "gemini-3.8-flash"),
+            RequestRoute("stream", "gemini-3.8-flash"),
         ),
-        ("/v1/models/m:generateContent", Route("generate", "m")),
-        ("/v1alpha/models/m:countTokens", Route("count", "m")),
-        ("/v1beta/models/m:embedContent", Route("embed", "m")),
-        ("/v1beta/models/m:predict", Route("other", "m")),
-        ("/v1beta1/publishers/google/models/m:streamGenerateContent?alt=sse", Route("stream", "m", "vertex")),
-        ("/v1/projects/p/locations/l/publishers/q/models/m:countTokens", Route("count", "m", "vertex")),
-        ("/v1internal:streamGenerateContent?alt=sse", Route("stream", None, "code_assist")),
-        ("/a-token/v1internal:generateContent", Route("generate", None, "code_assist")),
-        ("/a-token/v1internal:loadCodeAssist", Route("other", None, "code_assist")),
-        ("/a-token/v2:countTokens", Route("count", None, "code_assist")),
-        ("/a-token/v1internal/operations/x.1", Route("other", None, "code_assist")),
-        ("/a-token/v1internal/projects/p/operations/x", Route("other", None, "code_assist")),
-        ("/a/b/v1internal:generateContent", Route()),
-        ("/a-token/v1internal/operations/../x", Route()),
-        ("/v1beta/models", Route()),
-        ("/", Route()),
-        ("", Route()),
+        ("/v1/models/m:generateContent", RequestRoute("generate", "m")),
+        ("/v1alpha/models/m:countTokens", RequestRoute("count", "m")),
+        ("/v1beta/models/m:embedContent", RequestRoute("embed", "m")),
+        ("/v1beta/models/m:predict", RequestRoute("other", "m")),
+        (
+            "/v1beta1/publishers/google/models/m:streamGenerateContent?alt=sse",
+            RequestRoute("stream", "m", "vertex"),
+        ),
+        (
+            "/v1/projects/p/locations/l/publishers/q/models/m:countTokens",
+            RequestRoute("count", "m", "vertex"),
+        ),
+        ("/v1internal:streamGenerateContent?alt=sse", RequestRoute("stream", None, "code_assist")),
+        ("/a-token/v1internal:generateContent", RequestRoute("generate", None, "code_assist")),
+        ("/a-token/v1internal:loadCodeAssist", RequestRoute("other", None, "code_assist")),
+        ("/a-token/v2:countTokens", RequestRoute("count", None, "code_assist")),
+        ("/a-token/v1internal/operations/x.1", RequestRoute("other", None, "code_assist")),
+        ("/a-token/v1internal/projects/p/operations/x", RequestRoute("other", None, "code_assist")),
+        ("/a/b/v1internal:generateContent", RequestRoute()),
+        ("/a-token/v1internal/operations/../x", RequestRoute()),
+        ("/v1beta/models", RequestRoute()),
+        ("/", RequestRoute()),
+        ("", RequestRoute()),
     ],
 )
-def test_routes(path: str, route: Route) -> None:
-    """Any version of the API is known; anything else is `other`."""
+def test_routes(path: str, route: RequestRoute) -> None:
+    """A path of any API version is recognized; every other path has the method `other`."""
     assert read_route(path) == route
 
 
@@ -70,25 +76,26 @@ def test_routes(path: str, route: Route) -> None:
     ],
 )
 def test_last_user_text(contents: list[dict[str, Any]], text: str) -> None:
-    """It is what the user said, without the CLI's context, files and tool results."""
+    """`last_user_text` is the user's own text, without the CLI's context,
+    files and tool results."""
     assert request(contents).last_user_text == text
 
 
 def test_tool_results() -> None:
-    """`tool_results` are the last content's, `turn_results` all since the user spoke."""
+    """`tool_results` has those of the last message, `turn_results` all since the last prompt."""
     old = {"functionResponse": {"name": "ls", "response": {}}}
-    found = request([user(old), user("hello"), user(RESULT), user(old)])
-    assert [result["name"] for result in found.tool_results] == ["ls"]
-    assert [result["name"] for result in found.turn_results] == ["glob", "ls"]
+    parsed = request([user(old), user("hello"), user(RESULT), user(old)])
+    assert [result["name"] for result in parsed.tool_results] == ["ls"]
+    assert [result["name"] for result in parsed.turn_results] == ["glob", "ls"]
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"5", b'{"contents": 5}', b'{"contents": [5, {"parts": 5}]}', b"\xff"]
 )
-def test_odd_bodies_are_read(body: bytes) -> None:
-    """A body of any shape gives a request, with nothing in it."""
-    found = Request.read(1, 0.0, "POST", "/", {}, body)
-    assert (found.last_user_text, found.tool_results, found.tools, found.config) == ("", [], {}, {})
+def test_invalid_body_is_an_empty_request(body: bytes) -> None:
+    """A body of any shape is read without an error, as a request without content."""
+    parsed = Request.read(1, 0.0, "POST", "/", {}, body)
+    assert (parsed.last_user_text, parsed.tool_results, parsed.tools, parsed.config) == ("", [], {}, {})
 
 
 @pytest.mark.parametrize(
@@ -100,23 +107,23 @@ def test_odd_bodies_are_read(body: bytes) -> None:
     ],
     ids=["header", "bearer", "query"],
 )
-def test_the_key_is_kept_apart(headers: dict[str, str], path: str) -> None:
-    """The key is in `key` alone: not in headers, path or repr."""
-    found = Request.read(1, 0.0, "POST", path, headers, b"")
-    assert found.key == KEY
-    assert KEY not in repr(found) + str(found.headers) + found.path
+def test_key_is_only_in_its_field(headers: dict[str, str], path: str) -> None:
+    """The key is only in `Request.key`, not in the headers, the path or the repr."""
+    parsed = Request.read(1, 0.0, "POST", path, headers, b"")
+    assert parsed.key == KEY
+    assert KEY not in repr(parsed) + str(parsed.headers) + parsed.path
 
 
 def test_declared_tools() -> None:
-    """`tools` gives each declaration by its name."""
-    found = request(
+    """`tools` maps the name of each declared function to its declaration."""
+    parsed = request(
         [], tools=[{"functionDeclarations": [{"name": "glob"}, {"name": "ls"}]}, {"googleSearch": {}}]
     )
-    assert sorted(found.tools) == ["glob", "ls"]
+    assert sorted(parsed.tools) == ["glob", "ls"]
 
 
-def test_half_a_character_is_no_reason_to_lose_a_request() -> None:
-    """The CLI sends a lone surrogate as it is; the conversation is still there."""
+def test_body_with_a_lone_surrogate() -> None:
+    """A body with a lone surrogate, which the CLI sends, is read completely."""
     body = b'{"contents": [{"role": "user", "parts": [{"text": "a\\ud83d"}]}]}'
     request = Request.read(1, 0.0, "POST", "/v1beta/models/m:streamGenerateContent", {}, body)
     assert request.contents[0]["parts"] == [{"text": "a\ud83d"}]
@@ -138,41 +145,42 @@ def wrapped(**fields: Any) -> dict[str, Any]:
     return {"model": "gemini-3.8-flash", "project": "p", "user_prompt_id": "u", "request": fields}
 
 
-def test_a_wrapped_request() -> None:
-    """What Code Assist wraps is read as if it was not."""
+def test_code_assist_request_is_unwrapped() -> None:
+    """A Code Assist request has the same fields as a plain one: the wrapper is removed."""
     fields = {
         "contents": [user("hello"), user(RESULT)],
         "tools": [{"functionDeclarations": [{"name": "glob"}]}],
         "generationConfig": {"topK": 5},
         "session_id": "s",
     }
-    found = code_assist(":streamGenerateContent?alt=sse", wrapped(**fields))
-    assert (found.api, found.method, found.model) == ("code_assist", "stream", "gemini-3.8-flash")
-    assert (found.last_user_text, list(found.tools), found.config) == ("hello", ["glob"], {"topK": 5})
-    assert [result["name"] for result in found.tool_results] == ["glob"]
-    assert found.payload == fields
+    parsed = code_assist(":streamGenerateContent?alt=sse", wrapped(**fields))
+    assert (parsed.api, parsed.method, parsed.model) == ("code_assist", "stream", "gemini-3.8-flash")
+    assert (parsed.last_user_text, list(parsed.tools), parsed.config) == ("hello", ["glob"], {"topK": 5})
+    assert [result["name"] for result in parsed.tool_results] == ["glob"]
+    assert parsed.payload == fields
 
 
-def test_the_token_is_in_the_path() -> None:
-    """The first segment is the token: it is in `key` alone. The login is in `authorization` alone."""
-    found = code_assist(":loadCodeAssist", {})
-    assert (found.key, found.authorization, found.path) == (TOKEN, LOGIN, "/v1internal:loadCodeAssist")
-    assert TOKEN not in repr(found) + str(found.headers)
-    assert "ya29" not in repr(found) + str(found.headers)
+def test_code_assist_token_is_in_the_path() -> None:
+    """With Code Assist, the first path segment is the token. It is only in `key`.
+    The login is only in `authorization`."""
+    parsed = code_assist(":loadCodeAssist", {})
+    assert (parsed.key, parsed.authorization, parsed.path) == (TOKEN, LOGIN, "/v1internal:loadCodeAssist")
+    assert TOKEN not in repr(parsed) + str(parsed.headers)
+    assert "ya29" not in repr(parsed) + str(parsed.headers)
 
 
-def test_a_login_is_not_a_token() -> None:
-    """Without the segment there is no token, whatever the headers and the query bring."""
-    found = code_assist(":loadCodeAssist?key=in-the-query", {}, token="")
-    assert (found.key, found.path) == (None, "/v1internal:loadCodeAssist?key=***")
+def test_code_assist_login_is_not_a_token() -> None:
+    """With Code Assist, a token in a header or in the query is ignored."""
+    parsed = code_assist(":loadCodeAssist?key=in-the-query", {}, token="")
+    assert (parsed.key, parsed.path) == (None, "/v1internal:loadCodeAssist?key=***")
     assert key_of("/v1internal:loadCodeAssist", {"authorization": "Bearer t", "x-goog-api-key": "t"}) is None
     assert key_of(f"/{TOKEN}/v1internal:loadCodeAssist?a=b", {}) == TOKEN
 
 
-def test_a_token_at_any_other_place_is_not_shown() -> None:
-    """A token in a path that nobody knows is masked too."""
-    found = Request.read(1, 0.0, "GET", f"/x/{TOKEN}/y", {}, b"")
-    assert found.path == "/x/***/y"
+def test_token_in_an_unknown_path_is_masked() -> None:
+    """A token inside a path that the gateway does not know is masked."""
+    parsed = Request.read(1, 0.0, "GET", f"/x/{TOKEN}/y", {}, b"")
+    assert parsed.path == "/x/***/y"
 
 
 @pytest.mark.parametrize(
@@ -188,13 +196,14 @@ def test_a_token_at_any_other_place_is_not_shown() -> None:
         (b"", None),
     ],
 )
-def test_the_model_in_the_body(body: Any, model: str | None) -> None:
-    """It is what the API takes: the last of several, also in a body with half a character."""
+def test_code_assist_model_is_in_the_body(body: Any, model: str | None) -> None:
+    """With Code Assist, the model is read from the body.
+    The last `model` key counts, as in the API."""
     assert code_assist(":generateContent", body).model == model
 
 
 @pytest.mark.parametrize(
-    ("verb", "path", "paid"),
+    ("verb", "path", "is_paid"),
     [
         ("POST", "/v1beta/models/m:streamGenerateContent", True),
         ("POST", "/v1beta/models/m:predict", True),
@@ -212,12 +221,14 @@ def test_the_model_in_the_body(body: Any, model: str | None) -> None:
         ("GET", "/t/v1internal/operations/x", False),
     ],
 )
-def test_what_is_paid(verb: str, path: str, paid: bool) -> None:
-    """What a model computes is paid, in all three forms; sign-in, quota, files and counting are not."""
-    assert Request.read(1, 0.0, verb, path, {}, b"{}").is_paid is paid
+def test_paid_paths(verb: str, path: str, is_paid: bool) -> None:
+    """Paths on which a model computes are paid. Sign-in, quota, files and token counts are free."""
+    assert Request.read(1, 0.0, verb, path, {}, b"{}").is_paid is is_paid
 
 
-@pytest.mark.parametrize(("headers", "nested"), [({"x-geminids-nested": "1"}, True), ({}, False)])
-def test_nested(headers: dict[str, str], nested: bool) -> None:
-    """The header that an inner gateway adds says that a run is inside a run."""
-    assert Request.read(1, 0.0, "POST", "/v1beta/models/m:generateContent", headers, b"").is_nested is nested
+@pytest.mark.parametrize(("headers", "is_nested"), [({"x-geminids-nested": "1"}, True), ({}, False)])
+def test_nested_header(headers: dict[str, str], is_nested: bool) -> None:
+    """A request with the header `x-geminids-nested` belongs to a nested run."""
+    assert (
+        Request.read(1, 0.0, "POST", "/v1beta/models/m:generateContent", headers, b"").is_nested is is_nested
+    )

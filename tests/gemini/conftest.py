@@ -1,4 +1,4 @@
-"""A machine of its own for each test: real files in a temporary home, the real Node."""
+"""A separate machine for each test: real files in a temporary home, and the real Node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from geminids.config.paths import Places
 
-# What npm does as far as geminids sees it: it answers `view`, and `install` unpacks a package that runs.
+# A fake npm: it answers `view`, and `install` writes a package that runs.
 NPM = """\
 #!/bin/sh
 echo "$@" >> "$NPM_LOG"
@@ -21,7 +21,7 @@ case "$1 $2" in
 view*) echo "npm error code E404" >&2; echo "npm error 404 No match found for version" >&2; exit 1 ;;
 esac
 test -z "$NPM_PID" || { echo $$ > "$NPM_PID"; sleep 60; }
-test -z "$NPM_SAYS" || { echo "$NPM_SAYS" >&2; exit 1; }
+test -z "$NPM_ERROR" || { echo "$NPM_ERROR" >&2; exit 1; }
 for word in "$@"; do case "$word" in @google/gemini-cli@*) version=${word##*@} ;; esac; done
 folder="${2#--prefix=}/node_modules/@google/gemini-cli"
 mkdir -p "$folder/bundle"
@@ -33,7 +33,7 @@ echo "console.log('${NPM_PRINTS:-$version}')" > "$folder/bundle/gemini.js"
 
 
 class Machine:
-    """A home, a PATH and geminids' own folder below one temporary folder."""
+    """A home, a PATH and a geminids folder inside one temporary folder."""
 
     def __init__(self, root: Path, node: Path) -> None:
         self.root = root
@@ -48,7 +48,7 @@ class Machine:
         self.environ = {"HOME": str(self.home), "PATH": path, "GEMINIDS_HOME": str(self.places.root)}
 
     def package(self, folder: Path, version: str = "0.61.0") -> Path:
-        """Unpack a package that runs and tells its version; return its script."""
+        """Write a package that runs and prints its version; return its script."""
         script = folder / "bundle" / "gemini.js"
         script.parent.mkdir(parents=True)
         manifest = {"name": "@google/gemini-cli", "version": version, "bin": {"gemini": "bundle/gemini.js"}}
@@ -58,7 +58,7 @@ class Machine:
         return script
 
     def managed(self, version: str, tag: str | None = None) -> Path:
-        """Put a release where `geminids install` would."""
+        """Put a release where `geminids install` would put it; return its script."""
         folder = self.places.releases / version
         script = self.package(folder / "node_modules" / "@google" / "gemini-cli", version)
         (folder / "geminids.json").write_text(json.dumps({"version": version, "installed_at": 1, "tag": tag}))
@@ -71,12 +71,15 @@ class Machine:
         path.chmod(0o755)
         return path
 
-    def npm(self, **says: str) -> Path:
-        """Put a stand-in for npm on PATH; return the file that lists what it was asked."""
+    def npm(self, **variables: str) -> Path:
+        """Put a fake npm on PATH and return the log of its calls.
+
+        `variables` control its behaviour.
+        """
         log = self.root / "npm.log"
         self.program(self.bin / "npm", NPM)
         self.environ["PATH"] += os.pathsep + "/usr/bin" + os.pathsep + "/bin"
-        self.environ |= {"NPM_LOG": str(log), **says}
+        self.environ |= {"NPM_LOG": str(log), **variables}
         return log
 
 

@@ -8,9 +8,7 @@ import os
 import pytest
 from click.testing import CliRunner, Result
 
-from geminids.cli.commands.install import install
-from geminids.cli.commands.uninstall import uninstall
-from geminids.cli.commands.versions import versions
+from geminids.cli.commands.releases import install, uninstall, versions
 from geminids.errors import InstallFailed, ToolchainError
 
 from .conftest import Machine
@@ -33,7 +31,7 @@ def run(command: object, *arguments: str) -> Result:
 
 
 def test_install(machine: Machine) -> None:
-    """Progress with its time goes to stderr, the path of the script alone to stdout."""
+    """`install` writes progress to stderr, and only the path of the script to stdout."""
     done = run(install, "0.61.0", "--node=path")
     assert done.exit_code == 0
     assert done.stdout.strip().endswith("0.61.0/node_modules/@google/gemini-cli/bundle/gemini.js")
@@ -41,24 +39,27 @@ def test_install(machine: Machine) -> None:
     assert done.stderr.splitlines()[-1].endswith("s] Gemini CLI 0.61.0 is ready")
 
 
-def test_an_old_release_is_installed_with_a_word(machine: Machine) -> None:
-    """Any version can be installed; the last line says that geminids does not run it."""
+def test_installing_an_old_release_prints_a_note(machine: Machine) -> None:
+    """A release that is too old can be installed; the last line says that geminids does not run it."""
     done = run(install, "0.41.2", "--node=path", "--json")
     assert done.exit_code == 0
-    said = "s] Gemini CLI 0.41.2 is installed, but geminids needs 0.54 or newer"
-    assert done.stderr.splitlines()[-1].endswith(said)
+    message = "s] Gemini CLI 0.41.2 is installed, but geminids needs 0.54 or newer"
+    assert done.stderr.splitlines()[-1].endswith(message)
     assert (json.loads(done.stdout)["version"], json.loads(done.stdout)["supported"]) == ("0.41.2", False)
 
 
 def test_install_json() -> None:
-    """`--json` prints one object about what was installed."""
+    """`install --json` prints one object about the installed release."""
     done = run(install, "latest", "--node=path", "--json")
     row = json.loads(done.stdout)
     assert (row["version"], row["tag"], row["origin"], row["tested"]) == ("0.61.0", "latest", "managed", True)
 
 
-def test_errors_go_up_to_the_group() -> None:
-    """What is wrong with a version is one error of ours, for the group to print."""
+def test_errors_are_raised_to_the_group() -> None:
+    """A bad version raises one of our own errors, which the command group prints.
+
+    A bad flag exits with 2.
+    """
     assert isinstance(run(install, "../x", "--node=path").exception, InstallFailed)
     assert isinstance(run(uninstall, "0.1.1").exception, ToolchainError)
     assert run(install, "--node=other").exit_code == 2
@@ -66,7 +67,10 @@ def test_errors_go_up_to_the_group() -> None:
 
 
 def test_versions(machine: Machine) -> None:
-    """Installs are listed newest first; a star marks the one that a run would use."""
+    """`versions` lists installed releases, newest first.
+
+    A star marks the one that a run would use.
+    """
     machine.managed("0.60.0")
     machine.managed("0.61.0", "latest")
     lines = run(versions).stdout.splitlines()
@@ -76,7 +80,7 @@ def test_versions(machine: Machine) -> None:
 
 
 def test_versions_that_are_too_old(machine: Machine) -> None:
-    """A release that geminids does not run is marked, and is not the one that a run would use."""
+    """A release that is too old is marked, and a run would not use it."""
     machine.managed("0.41.2")
     done = run(versions)
     assert done.stdout.split()[:4] == ["0.41.2", "managed,", "too", "old"]
@@ -92,7 +96,7 @@ def test_versions_that_are_too_old(machine: Machine) -> None:
 
 
 def test_versions_with_another_one_on_path(machine: Machine) -> None:
-    """A gemini on PATH that a run would use is listed first, with where it is from."""
+    """A gemini on PATH that a run would use is listed first, with its origin."""
     machine.managed("0.61.0")
     (machine.bin / "gemini").symlink_to(machine.package(machine.home / "global", "0.60.0"))
     rows = json.loads(run(versions, "--json").stdout)
@@ -103,22 +107,22 @@ def test_versions_with_another_one_on_path(machine: Machine) -> None:
 
 
 def test_no_versions() -> None:
-    """With nothing installed the list is empty, and stderr says what to do."""
+    """Without any release the list is empty, and stderr names `geminids install`."""
     done = run(versions, "--json")
     if json.loads(done.stdout):
-        pytest.skip("this machine has a gemini of its own")
+        pytest.skip("this machine has its own gemini")
     assert (done.exit_code, done.stdout) == (0, "[]\n")
     assert "geminids install" in done.stderr
 
 
 def test_available() -> None:
-    """`--available` lists the registry's versions, newest first."""
+    """`versions --available` lists the versions of the registry, newest first."""
     assert run(versions, "--available").stdout.splitlines()[0] == "0.61.0"
     assert json.loads(run(versions, "--available", "--json").stdout)[-1] == "0.9.0"
 
 
 def test_uninstall(machine: Machine) -> None:
-    """A release that is removed is gone from the list."""
+    """`uninstall` deletes the folder of the release."""
     machine.managed("0.41.2")
     assert run(uninstall, "0.41.2").exit_code == 0
     assert not (machine.places.releases / "0.41.2").exists()

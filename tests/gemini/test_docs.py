@@ -1,4 +1,4 @@
-"""The reference page says what the code does."""
+"""The reference page of the toolchain agrees with the code."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def test_supported_releases() -> None:
 
 
 def test_common_places() -> None:
-    """Every common place that is searched is on the page."""
+    """The page lists every common place that is searched."""
     page = PAGE.read_text()
     assert [place for place in COMMON if f"`{place}`" not in page] == []

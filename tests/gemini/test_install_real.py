@@ -1,4 +1,4 @@
-"""Real releases from the real registry."""
+"""`install` with real releases from the real registry."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from geminids.gemini.install.node import install_node
 
 pytestmark = pytest.mark.real
 
-TWICE = "from geminids.gemini.install.cli import install; print(install('0.61.0').version)"
+INSTALL_PROGRAM = "from geminids.gemini.install.cli import install; print(install('0.61.0').version)"
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory, installs: Places) -> Places:
-    """A folder with 0.61.0 in it, put there by two processes at once, with the Node that is here already."""
+    """A folder in which two processes at once have installed 0.61.0, with the Node that is already
+    installed.
+    """
     install_node(installs, print)
     root = tmp_path_factory.mktemp("geminids")
     (root / "node").symlink_to(installs.node)
     environ = {**os.environ, "GEMINIDS_HOME": str(root), "PYTHONPATH": os.pathsep.join(sys.path)}
-    argv = [sys.executable, "-c", TWICE]
+    argv = [sys.executable, "-c", INSTALL_PROGRAM]
     pair = [subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate()[0] for process in pair] == ["0.61.0\n", "0.61.0\n"]
     return Places(root)
 
 
 def test_installed(places: Places) -> None:
-    """Two installs at once gave one release, nothing beside it, and it starts."""
+    """Two installs at once gave one release that starts, and no other files."""
     assert sorted(os.listdir(places.releases)) == [".locks", "0.61.0"]
     (gemini,) = installed(places)
     assert gemini == find("0.61.0", places=places)
@@ -44,14 +46,14 @@ def test_installed(places: Places) -> None:
 
 
 def test_second_install_is_instant(places: Places) -> None:
-    """What is there is not fetched again."""
-    began = time.monotonic()
+    """A second install takes less than a second."""
+    start = time.monotonic()
     assert install("0.61.0", places=places).version == "0.61.0"
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - start < 1
 
 
 def test_pty_without_scripts(places: Places) -> None:
-    """The prebuilt node-pty works though no install script was run."""
+    """The prebuilt node-pty works although no install script was run."""
     (gemini,) = installed(places)
     assert gemini.node is not None
     module = places.releases / "0.61.0/node_modules/@lydell/node-pty"
@@ -61,7 +63,7 @@ def test_pty_without_scripts(places: Places) -> None:
 
 
 def test_bad_version(places: Places) -> None:
-    """A version that the registry has not is refused in one clear sentence, and leaves nothing."""
+    """A version that the registry does not have gives one error with a hint, and leaves no file."""
     with pytest.raises(InstallFailed, match=r"9\.9\.9") as caught:
         install("9.9.9", places=places)
     assert "versions --available" in (caught.value.hint or "")
@@ -69,7 +71,7 @@ def test_bad_version(places: Places) -> None:
 
 
 def test_available(places: Places) -> None:
-    """The registry's list has what we test with."""
+    """The list of the registry has the releases that we test with."""
     listed = available_versions(places=places)
     assert {"0.54.4", "0.61.0"} <= set(listed)
 
@@ -77,7 +79,9 @@ def test_available(places: Places) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(600)
 def test_managed_node(tmp_path: Path) -> None:
-    """A Node of our own comes with npm, installs an older release, fills the compile cache, and runs it."""
+    """A managed Node with npm installs an older release, fills the compile cache and runs the
+    release.
+    """
     places = Places(tmp_path)
     gemini = install("0.54.4", places=places)
     assert gemini.node is not None

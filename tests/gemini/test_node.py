@@ -1,4 +1,4 @@
-"""Which Node runs the CLI, and what it is given."""
+"""Which Node runs the CLI, and its command line arguments."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ def managed_node(machine: Machine, version: str) -> Path:
     return machine.program(machine.places.node / version / NODE_IN_WHEEL, "#!/bin/sh\nexit 1\n")
 
 
-def stand_in(machine: Machine, folder: str, version: str) -> Path:
+def fake_node(machine: Machine, folder: str, version: str) -> Path:
     path = machine.root / folder / "node"
     return machine.program(path, f'#!/bin/sh\necho x >> "{path}.asked"\necho "v{version} $0"\n')
 
 
 def test_managed_first(machine: Machine) -> None:
-    """The newest managed Node comes before the one on PATH, and is believed by its folder's name."""
+    """The newest managed Node is used before the one on PATH.
+
+    Its version is the name of its folder.
+    """
     managed_node(machine, "24.2.0")
     newest = managed_node(machine, "24.19.0")
     node = find_node(machine.places, environ=machine.environ)
@@ -34,9 +37,9 @@ def test_managed_first(machine: Machine) -> None:
     assert len(managed_nodes(machine.places)) == 2
 
 
-def test_asked_once(machine: Machine) -> None:
-    """A Node on PATH is asked for its version once, and again when its file has changed."""
-    path = stand_in(machine, "a", "20.1.0")
+def test_the_version_is_asked_for_once(machine: Machine) -> None:
+    """A Node on PATH is asked for its version once, and again after its file has changed."""
+    path = fake_node(machine, "a", "20.1.0")
     machine.environ["PATH"] = str(path.parent)
     asked = path.with_name("node.asked")
     for _ in range(3):
@@ -48,8 +51,8 @@ def test_asked_once(machine: Machine) -> None:
 
 
 def test_too_old(machine: Machine) -> None:
-    """A Node before 20 is passed over for a later one on PATH, and named where there is none."""
-    old, new = stand_in(machine, "old", "18.20.0"), stand_in(machine, "new", "20.0.0")
+    """A Node before version 20 is skipped. If there is no other, the error names it."""
+    old, new = fake_node(machine, "old", "18.20.0"), fake_node(machine, "new", "20.0.0")
     machine.environ["PATH"] = os.pathsep.join([str(old.parent), str(new.parent)])
     assert find_node(machine.places, environ=machine.environ).path == new
     new.unlink()
@@ -61,15 +64,17 @@ def test_too_old(machine: Machine) -> None:
 
 
 def test_behind_a_shim(machine: Machine) -> None:
-    """The real node behind a version manager's shim is used: the folder we work in cannot change it."""
+    """The real node behind a version manager's shim is used, so that the work folder cannot change
+    it.
+    """
     real = machine.program(machine.root / "real/node", "#!/bin/sh\n")
     machine.program(machine.root / "shims/node", f'#!/bin/sh\necho "v22.9.0 {real}"\n')
     machine.environ["PATH"] = str(machine.root / "shims")
     assert find_node(machine.places, environ=machine.environ).path == real
 
 
-def test_a_broken_record_is_no_harm(machine: Machine) -> None:
-    """A record that cannot be read is written anew."""
+def test_a_broken_cache_file(machine: Machine) -> None:
+    """An unreadable cache file is written again."""
     machine.places.root.mkdir()
     (machine.places.root / "seen.json").write_text("{ not json")
     assert find_node(machine.places, environ=machine.environ).origin == "path"
@@ -78,7 +83,7 @@ def test_a_broken_record_is_no_harm(machine: Machine) -> None:
 
 @pytest.mark.parametrize("version", ["20.20.2", "24.0.0"])
 def test_arguments(machine: Machine, version: str) -> None:
-    """Each Node gets the preloaded file, and half of the memory as its heap."""
+    """Node gets the preloaded file and one limit for its heap."""
     arguments = node_arguments(Node(Path("node"), version, "path"), write_preload(machine.places))
     assert arguments[arguments.index("--require") + 1] == str(machine.places.root / "preload.cjs")
     heaps = [word for word in arguments if word.startswith("--max-old-space-size=")]
@@ -86,7 +91,7 @@ def test_arguments(machine: Machine, version: str) -> None:
 
 
 def test_a_preloaded_file_of_another_release_is_replaced(machine: Machine) -> None:
-    """The file is written anew if its content differs."""
+    """The preloaded file is written again if its content differs."""
     machine.places.root.mkdir()
     preload = machine.places.root / "preload.cjs"
     preload.write_text("throw 'old'")
@@ -95,7 +100,7 @@ def test_a_preloaded_file_of_another_release_is_replaced(machine: Machine) -> No
 
 
 def test_environment_stays_clean(machine: Machine) -> None:
-    """What node is given reaches neither its environment nor that of its children."""
+    """The arguments of Node do not appear in the environment of its children."""
     node = find_node(machine.places, environ=machine.environ)
     as_24 = Node(node.path, "24.0.0", "path")  # on an older Node the preloaded file does nothing
     script = "console.log(require('child_process').execSync('env').toString())"

@@ -1,4 +1,4 @@
-"""Which releases geminids runs, and where they differ."""
+"""Which releases geminids supports, and how they differ."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from geminids.gemini.versions import Version
     ("feature", "without", "first"),
     [("restricted_mode", "0.58.0", "0.59.0"), ("ignores_local_env", "0.60.0", "0.61.0")],
 )
-def test_boundary(feature: str, without: str, first: str) -> None:
-    """A feature begins with its first release."""
+def test_first_release_of_a_feature(feature: str, without: str, first: str) -> None:
+    """A feature exists from its first release on, and not in the release before."""
     assert getattr(release_of(without), feature) is False
     assert getattr(release_of(first), feature) is True
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.24.0", "0.41.2", "0.53.9", "0.53.0-preview.1"])
 def test_an_older_release_is_refused(version: str) -> None:
-    """A release before 0.54 is refused in one sentence that names it, and names `geminids install`."""
+    """A release before 0.54 is refused, and the message names it and `geminids install`."""
     release = release_of(version)
     assert not release.is_supported
     assert release.why_refused is not None
@@ -32,14 +32,16 @@ def test_an_older_release_is_refused(version: str) -> None:
     "version", [None, "garbage", "0.54.0", "0.54.0-preview.1", "0.61.0", "0.62.0", "1.0.0", "1.0.0-nightly.1"]
 )
 def test_a_supported_release_is_not_refused(version: str | None) -> None:
-    """0.54, its previews, a newer release and one of unknown version are run."""
+    """0.54, its previews, newer releases and unknown versions are supported."""
     assert release_of(version).is_supported
     assert release_of(version).why_refused is None
 
 
 @pytest.mark.parametrize("version", [None, "0.62.0", "1.0.0", "0.62.0-nightly.20261101.abcdef0", "garbage"])
 def test_unknown_releases(version: str | None) -> None:
-    """An unknown or newer release counts as the newest tested one, and is not called tested."""
+    """An unknown or newer release has the features of the newest tested one, but does not count as
+    tested.
+    """
     release = release_of(version)
     assert not release.is_tested
     assert release.restricted_mode
@@ -47,18 +49,18 @@ def test_unknown_releases(version: str | None) -> None:
 
 
 def test_tested() -> None:
-    """Only finished releases within the tested range are called tested."""
+    """Only final releases in the tested range count as tested."""
     versions = ["0.53.0", "0.54.0", "0.55.0-preview.1", "0.61.0", "0.61.9", "0.62.0"]
     assert [release_of(v).is_tested for v in versions] == [False, True, False, True, True, False]
 
 
 def test_a_preview_has_what_its_release_has() -> None:
-    """`0.61.0-preview.1` sorts before 0.61.0 and yet obeys advanced.ignoreLocalEnv."""
+    """A preview has the features of its release, although it sorts before it."""
     assert release_of("0.61.0-preview.1").ignores_local_env
 
 
 def test_version_order() -> None:
-    """Versions sort as semver says: numbers as numbers, a preview before its release, words after numbers."""
+    """Versions sort as in semver: numerically, and a preview before its release."""
     ordered = [
         "0.9.0",
         "0.10.0",
@@ -77,13 +79,13 @@ def test_version_order() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "latest", "0", "a.b.c", "0.1.2.3", "0.1-", "../0.1.2"])
-def test_no_version(text: str | None) -> None:
-    """What is no version is None, never an error."""
+def test_invalid_versions(text: str | None) -> None:
+    """A text that is not a version is parsed as None, without an error."""
     assert Version.parse(text) is None
 
 
 def test_models_by_release() -> None:
-    """An alias stands for another model in each generation; ids come with their release."""
+    """An alias means another model in another release. New model ids come with their release."""
 
     def aliases(version: str) -> dict[str, str | None]:
         return {model.id: model.means for model in models_of(release_of(version)) if model.kind == "alias"}

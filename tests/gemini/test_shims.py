@@ -1,4 +1,4 @@
-"""Texts of shims, as npm, pnpm and yarn write them."""
+"""The scripts named in shims that npm, pnpm and yarn write."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ fi
 
 
 def test_cmd() -> None:
-    """npm's .cmd shim names the script beside itself."""
+    """The target of npm's .cmd shim is the script next to it."""
     folder = PureWindowsPath(r"C:\Users\A B\AppData\Roaming\npm")
     expected = folder / r"node_modules\@google\gemini-cli\bundle\gemini.js"
     assert target_in_cmd(CMD, folder) == expected
@@ -91,20 +91,20 @@ def test_cmd() -> None:
     ids=["old npm", "pnpm", "climbing", "absolute"],
 )
 def test_other_cmd(text: str, tail: str) -> None:
-    """Older npm, pnpm, a way up and an absolute path are read just the same."""
+    """The .cmd shims of older npm and of pnpm are read too, also with `..` or an absolute path."""
     folder = PureWindowsPath(r"C:\tools\bin")
     expected = PureWindowsPath(r"C:\tools\lib\gemini.js") if tail.startswith("..") else folder / tail
     assert target_in_cmd(text, folder) == expected
 
 
 def test_ps1() -> None:
-    """npm's PowerShell shim names the same script."""
+    """The target of npm's PowerShell shim is the same script."""
     folder = PureWindowsPath(r"C:\npm")
     assert target_in_ps1(PS1, folder) == folder / "node_modules/@google/gemini-cli/bundle/gemini.js"
 
 
 def test_sh() -> None:
-    """npm's and pnpm's shell shim, with its way up taken out."""
+    """The target of a shell shim is resolved, also with `..` or an absolute path."""
     folder = PurePosixPath("/w/node_modules/.bin")
     assert target_in_sh(SH, folder) == PurePosixPath("/w/node_modules/@google/gemini-cli/bundle/gemini.js")
     absolute = '#!/bin/sh\nexec node "/opt/g/gemini.js" "$@"\n'
@@ -113,14 +113,14 @@ def test_sh() -> None:
 
 @pytest.mark.parametrize("text", ["", "@echo off\r\nrem nothing", "MZ\x00\x01", '"%dp0%\\tool.exe" %*'])
 def test_no_target(text: str) -> None:
-    """A text that names no script gives none."""
+    """A text that names no script has no target."""
     assert target_in_cmd(text, PureWindowsPath("C:/")) is None
     assert target_in_ps1(text, PureWindowsPath("C:/")) is None
     assert target_in_sh(text, PurePosixPath("/")) is None
 
 
 def test_by_suffix() -> None:
-    """The file's suffix says which kind it is; a binary is none."""
+    """The suffix of the file decides how a shim is read. A binary has no target."""
     here = Path("/w/node_modules/.bin")
     assert shim_target(here / "gemini", SH) == Path("/w/node_modules/@google/gemini-cli/bundle/gemini.js")
     script = Path("/w/node_modules/.bin/node_modules/@google/gemini-cli/bundle/gemini.js")
@@ -140,5 +140,5 @@ def test_by_suffix() -> None:
     ],
 )
 def test_node_scripts(line: str, expected: bool) -> None:
-    """A first line that asks for node is recognised in all its spellings."""
+    """Every spelling of a first line that runs node is recognised."""
     assert runs_on_node(line) is expected

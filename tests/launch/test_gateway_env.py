@@ -1,4 +1,5 @@
-"""The environment of a CLI behind the gateway: it reaches the gateway, and holds no credential."""
+"""Tests of the environment of a CLI that uses the gateway: it has the gateway's address and no
+credential."""
 
 from __future__ import annotations
 
@@ -21,14 +22,15 @@ ACCOUNT = Route(kind="gateway", sign_in="account", api="code_assist")
 ENDPOINT = Endpoint(URL, "token")
 
 
-def _made(**env: str) -> dict[str, str]:
+def _environment(**env: str) -> dict[str, str]:
     return gateway_environment(env, BY_KEY, ENDPOINT)
 
 
-def test_the_token_stands_in_for_the_key() -> None:
-    """What the CLI needs to reach the gateway, and all that has nothing to do with the key."""
-    given = {"GEMINI_API_KEY": KEY, "PATH": "/bin", "GOOGLE_GEMINI_BASE_URL": "https://other.example"}
-    assert _made(**given) == {"PATH": "/bin", "GEMINI_API_KEY": "token", "GOOGLE_GEMINI_BASE_URL": URL}
+def test_the_token_replaces_the_key() -> None:
+    """The CLI gets a token instead of the key, and the gateway's address as base URL; other
+    variables stay."""
+    env = {"GEMINI_API_KEY": KEY, "PATH": "/bin", "GOOGLE_GEMINI_BASE_URL": "https://other.example"}
+    assert _environment(**env) == {"PATH": "/bin", "GEMINI_API_KEY": "token", "GOOGLE_GEMINI_BASE_URL": URL}
 
 
 @pytest.mark.parametrize(
@@ -36,34 +38,37 @@ def test_the_token_stands_in_for_the_key() -> None:
     [KEY, f"https://api.example/?key={KEY}", f"x-goog-api-key: {KEY}", f"{{'a': '{KEY}'}}"],
     ids=["copy", "URL", "header", "within"],
 )
-def test_no_other_variable_holds_the_key(value: str) -> None:
-    """A copy under another name would be as good."""
-    made = _made(GEMINI_API_KEY=KEY, COPY=value, OTHER="kept")
-    assert "COPY" not in made
-    assert made["OTHER"] == "kept"
-    assert KEY not in str(made)
+def test_copies_of_the_key_are_removed(value: str) -> None:
+    """A variable whose value contains the key is removed."""
+    env = _environment(GEMINI_API_KEY=KEY, COPY=value, OTHER="kept")
+    assert "COPY" not in env
+    assert env["OTHER"] == "kept"
+    assert KEY not in str(env)
 
 
-def test_the_other_keys_of_google_go_too() -> None:
-    """GOOGLE_API_KEY is no part of this sign-in, whatever it holds."""
-    assert "GOOGLE_API_KEY" not in _made(GOOGLE_API_KEY="AIzaSomethingElse")
+def test_google_api_key_is_removed() -> None:
+    """With an API key sign-in, GOOGLE_API_KEY is removed, whatever its value."""
+    assert "GOOGLE_API_KEY" not in _environment(GOOGLE_API_KEY="AIzaSomethingElse")
 
 
-def test_other_keys_are_the_users_own() -> None:
-    """What the agent was given for other services is not ours to take."""
-    assert _made(GITHUB_TOKEN="ghp_x")["GITHUB_TOKEN"] == "ghp_x"
+def test_keys_of_other_services_stay() -> None:
+    """Keys of other services stay in the environment."""
+    assert _environment(GITHUB_TOKEN="ghp_x")["GITHUB_TOKEN"] == "ghp_x"
 
 
 @pytest.mark.parametrize("key", [None, ""])
-def test_without_a_key_nothing_else_is_dropped(key: str | None) -> None:
-    """Offline there is none, and the empty text is in every value."""
-    made = gateway_environment({"A": "1", "B": ""}, Route(kind="gateway", key=key), ENDPOINT)
-    assert made == {"A": "1", "B": "", "GEMINI_API_KEY": "token", "GOOGLE_GEMINI_BASE_URL": URL}
+def test_without_a_key_no_variable_is_removed(key: str | None) -> None:
+    """Without a key no variable is removed, although an empty key would be part of every value."""
+    env = gateway_environment({"A": "1", "B": ""}, Route(kind="gateway", key=key), ENDPOINT)
+    assert env == {"A": "1", "B": "", "GEMINI_API_KEY": "token", "GOOGLE_GEMINI_BASE_URL": URL}
 
 
 @pytest.mark.parametrize("route", [VERTEX_KEY, VERTEX_CREDENTIALS], ids=["key", "credentials"])
-def test_vertex_gets_the_token_as_its_key_and_no_credential(route: Route) -> None:
-    """Neither key, file nor token. The project stays: the SDK uses the key all the same (0.54.4, 0.61.0)."""
+def test_vertex_gets_the_token_and_no_credential(route: Route) -> None:
+    """With Vertex the CLI gets the token as its key and no credential.
+
+    The project stays, because the SDK still uses the key (0.54.4, 0.61.0).
+    """
     env = {
         "GOOGLE_GENAI_USE_VERTEXAI": "true",
         "GOOGLE_API_KEY": KEY,
@@ -84,8 +89,11 @@ def test_vertex_gets_the_token_as_its_key_and_no_credential(route: Route) -> Non
     }
 
 
-def test_an_account_keeps_its_login_and_speaks_to_the_gateway() -> None:
-    """The lease is identified by the path of the endpoint; keys of other sign-ins are removed."""
+def test_an_account_keeps_its_login() -> None:
+    """With an account the login stays, and the endpoint's path identifies the lease.
+
+    Keys of other sign-ins are removed.
+    """
     env = {
         "GOOGLE_GENAI_USE_GCA": "true",
         "GOOGLE_CLOUD_ACCESS_TOKEN": "ya29.token",
@@ -99,22 +107,23 @@ def test_an_account_keeps_its_login_and_speaks_to_the_gateway() -> None:
     }
 
 
-def test_what_is_removed_is_blank_in_a_trusted_folder() -> None:
-    """The CLI reads a trusted folder's `.env` for every variable that is not set."""
-    made = gateway_environment({"GEMINI_API_KEY": KEY}, BY_KEY, ENDPOINT, blank=True)
-    assert made["GOOGLE_GENAI_USE_VERTEXAI"] == made["GOOGLE_API_KEY"] == ""
-    assert made["GEMINI_API_KEY"] == "token"
+def test_removed_variables_are_blank_in_a_trusted_folder() -> None:
+    """In a trusted folder removed variables are set to empty, because the CLI reads unset variables
+    from the folder's `.env`."""
+    env = gateway_environment({"GEMINI_API_KEY": KEY}, BY_KEY, ENDPOINT, blank=True)
+    assert env["GOOGLE_GENAI_USE_VERTEXAI"] == env["GOOGLE_API_KEY"] == ""
+    assert env["GEMINI_API_KEY"] == "token"
 
 
 def test_without_a_proxy_nothing_changes() -> None:
-    """Nor with an empty one."""
+    """Without a proxy, or with an empty one, the environment is unchanged."""
     for env in ({"A": "1"}, {"HTTP_PROXY": "", "A": "1"}):
         assert bypass_proxies(env) == env
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"])
-def test_a_newer_cli_is_told_to_pass_the_proxy(name: str) -> None:
-    """The proxy stays for all else."""
+def test_loopback_bypasses_the_proxy(name: str) -> None:
+    """With a proxy, loopback addresses bypass it, and the proxy stays for other addresses."""
     loopback = "127.0.0.1,localhost"
     assert bypass_proxies({name: PROXY}) == {name: PROXY, "NO_PROXY": loopback, "no_proxy": loopback}
 
@@ -130,18 +139,28 @@ def test_a_newer_cli_is_told_to_pass_the_proxy(name: str) -> None:
         ({"NO_PROXY": "*"}, "*", "*"),
     ],
 )
-def test_what_passes_the_proxy_already_still_does(before: dict[str, str], upper: str, lower: str) -> None:
-    """Loopback is added to each of the two names, which programs take in different order."""
-    made = bypass_proxies({"HTTP_PROXY": PROXY, **before})
+def test_existing_proxy_exceptions_are_kept(before: dict[str, str], upper: str, lower: str) -> None:
+    """Loopback is added to existing NO_PROXY and no_proxy values.
+
+    Both are set, because programs prefer one or the other.
+    """
+    env = bypass_proxies({"HTTP_PROXY": PROXY, **before})
     loopback = "127.0.0.1,localhost"
-    assert (made["NO_PROXY"], made["no_proxy"]) == (
+    assert (env["NO_PROXY"], env["no_proxy"]) == (
         upper.replace("+", loopback),
         lower.replace("+", loopback),
     )
 
 
-def test_a_few_letters_are_not_looked_for() -> None:
-    """A test server's key may be a word that stands in PATH: only a variable that is that word goes."""
+def test_a_short_key_is_not_searched_in_values() -> None:
+    """A short key is not searched inside other values, as it may be part of a word.
+
+    Only a variable with exactly this value is removed.
+    """
     env = {"GEMINI_API_KEY": "key", "PATH": "/home/me/monkey/bin", "COPY": "key"}
-    made = gateway_environment(env, Route(kind="gateway", sign_in="api_key", key="key"), ENDPOINT)
-    assert made == {"PATH": "/home/me/monkey/bin", "GEMINI_API_KEY": "token", "GOOGLE_GEMINI_BASE_URL": URL}
+    changed = gateway_environment(env, Route(kind="gateway", sign_in="api_key", key="key"), ENDPOINT)
+    assert changed == {
+        "PATH": "/home/me/monkey/bin",
+        "GEMINI_API_KEY": "token",
+        "GOOGLE_GEMINI_BASE_URL": URL,
+    }

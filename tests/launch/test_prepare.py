@@ -1,4 +1,5 @@
-"""prepare, build, write: only the last of them changes anything on the machine."""
+"""Tests of the launch steps prepare, build and write: only `write` changes anything on the
+machine."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def report(**more):
 
 
 class Machine:
-    """A home, a Node and a Gemini CLI in temporary folders: enough to plan with, nothing that runs."""
+    """A home, a Node and a Gemini CLI in temporary folders: enough to plan a run, but nothing that
+    runs."""
 
     def __init__(self, folder: Path, root: str = "geminids") -> None:
         self.folder = folder
@@ -72,18 +74,18 @@ class Machine:
         options = make_options(Options(), **self.fields(**more))
         return prepare(options, transport=transport, prompt=prompt, environ=self.environ, places=self.places)
 
-    def meet(self) -> None:
-        """Ask Node for its version, which is remembered."""
+    def cache_node_version(self) -> None:
+        """Plan once, so that the version of Node is queried and cached."""
         self.context()
 
-    def watched(self, program: str) -> dict[str, Any]:
-        """Run a program, and return what it reports with every change that it made."""
+    def run_watched(self, program: str) -> dict[str, Any]:
+        """Run a program, and return its report with every change that it made."""
         argv = [sys.executable, "-c", _WATCH + program]
         done = subprocess.run(argv, env=self.environ, capture_output=True, text=True, timeout=60)
         lines = [line for line in done.stderr.splitlines() if line.startswith('{"changes"')]
         assert lines, done.stderr
-        found: dict[str, Any] = json.loads(lines[-1])
-        return {**found, "stdout": done.stdout}
+        report: dict[str, Any] = json.loads(lines[-1])
+        return {**report, "stdout": done.stdout}
 
     def tree(self) -> dict[str, tuple[int, int]]:
         """Every file and folder with its inode and the time of its last change."""
@@ -113,13 +115,14 @@ else:
 
 def _plan(machine: Machine, transport: str, *, then: str = "", **more: Any) -> dict[str, Any]:
     fields = json.dumps(machine.fields(make_cwd=True, **{"cwd": str(machine.folder / "new"), **more}))
-    return machine.watched(_PLAN.format(fields=fields, transport=transport) + then + "\nreport()")
+    return machine.run_watched(_PLAN.format(fields=fields, transport=transport) + then + "\nreport()")
 
 
 @pytest.mark.parametrize("transport", ["headless", "warm"])
-def test_a_plan_is_made_without_a_change(machine: Machine, transport: str) -> None:
-    """No file or folder is created or changed, no socket bound, no process started; `write` then does it."""
-    machine.meet()
+def test_planning_changes_nothing(machine: Machine, transport: str) -> None:
+    """Planning creates or changes no file, binds no socket and starts no process; `write` then
+    creates the files."""
+    machine.cache_node_version()
     files: dict[str, Any] = {} if transport == "warm" else {"files": [str(machine.folder / "note.txt")]}
     if transport == "headless":
         files["telemetry"] = str(machine.folder / "telemetry.json")
@@ -127,17 +130,18 @@ def test_a_plan_is_made_without_a_change(machine: Machine, transport: str) -> No
     assert _plan(machine, transport, **files)["changes"] == []
     assert machine.tree() == before
     changes = _plan(machine, transport, then="write(plan).close()", **files)["changes"]
-    made = [path for event, path in changes if event == "os.mkdir"]
-    assert any(path.startswith(str(machine.places.homes)) for path in made)
-    assert str(machine.folder / "new") in made
+    created = [path for event, path in changes if event == "os.mkdir"]
+    assert any(path.startswith(str(machine.places.homes)) for path in created)
+    assert str(machine.folder / "new") in created
     assert not any(event.startswith(("socket", "subprocess")) for event, _ in changes)
     assert (machine.places.root / "preload.cjs").is_file()
     assert (machine.folder / "telemetry.json").exists() == (transport == "headless")
 
 
 def test_the_gateway_opens_between_prepare_and_build(machine: Machine) -> None:
-    """With the lease, and with nothing else: its socket is bound when the endpoint is asked for."""
-    machine.meet()
+    """The gateway's socket is bound when the lease's endpoint is requested, and not with
+    `gateway="off"`."""
+    machine.cache_node_version()
     opened = """
 from geminids.run.accounting.lease import RunLease
 context = prepare(options, transport="headless", prompt="hi")
@@ -146,34 +150,35 @@ lease = RunLease(options)
 endpoint = lease.endpoint_for(context)
 lease.close()
 """
-    found = _plan(machine, "headless", then=opened)
-    assert "socket.bind" in [event for event, _ in found["changes"]]
+    report = _plan(machine, "headless", then=opened)
+    assert "socket.bind" in [event for event, _ in report["changes"]]
     direct = _plan(machine, "headless", then=opened + "assert endpoint is None", gateway="off")
     assert direct["changes"] == []
 
 
-def test_a_place_for_files_is_chosen_without_a_change(tmp_path: Path) -> None:
-    """Also if only the working folder is left: no file is written to find out whether a folder is writable."""
+def test_choosing_a_folder_for_files_changes_nothing(tmp_path: Path) -> None:
+    """The folder for attached files is chosen without writing a file, even if only the working
+    folder can be used."""
     machine = Machine(tmp_path, "geminids [ours]")
     machine.environ["TMPDIR"] = str(tmp_path / "work")
-    machine.meet()
+    machine.cache_node_version()
     before = machine.tree()
     show = "\nprint(plan.stdin.decode())"
-    found = _plan(
+    report = _plan(
         machine,
         "headless",
         then=show,
         cwd=str(tmp_path / "work"),
         files=[str(tmp_path / "note.txt")],
     )
-    assert re.search(r"@\.geminids-run-\w+/media-001.txt \(attached as note.txt\)", found["stdout"])
-    assert found["changes"] == []
+    assert re.search(r"@\.geminids-run-\w+/media-001.txt \(attached as note.txt\)", report["stdout"])
+    assert report["changes"] == []
     assert machine.tree() == before
 
 
 _CLI = """
 from geminids.cli import main
-sys.argv = ["geminids", *json.loads({words!r})]
+sys.argv = ["geminids", *json.loads({arguments!r})]
 try:
     main()
 except SystemExit as end:
@@ -182,25 +187,25 @@ except SystemExit as end:
 
 
 @pytest.mark.parametrize(
-    "words", [("run", "hello", "--dry-run"), ("run", "hello", "--dry-run", "-o", "events")]
+    "arguments", [("run", "hello", "--dry-run"), ("run", "hello", "--dry-run", "-o", "events")]
 )
-def test_a_dry_run_changes_nothing(machine: Machine, words: tuple[str, ...]) -> None:
-    """It shows the files that a run would write, and writes none."""
-    machine.meet()
+def test_a_dry_run_changes_nothing(machine: Machine, arguments: tuple[str, ...]) -> None:
+    """A dry run shows the files that a run would write, and writes none."""
+    machine.cache_node_version()
     before = machine.tree()
     fields = machine.fields()
     flags = ["--gemini", fields["gemini"], "--cwd", str(machine.folder / "new"), "--make-cwd"]
     flags += ["--file", str(machine.folder / "note.txt")]
-    found = machine.watched(_CLI.format(words=json.dumps([*words, *flags])))
-    assert (found["changes"], found["code"]) == ([], 0)
-    assert "policy/geminids.toml" in found["stdout"]
-    assert "media-001.txt" in found["stdout"]
+    report = machine.run_watched(_CLI.format(arguments=json.dumps([*arguments, *flags])))
+    assert (report["changes"], report["code"]) == ([], 0)
+    assert "policy/geminids.toml" in report["stdout"]
+    assert "media-001.txt" in report["stdout"]
     assert machine.tree() == before
 
 
 def test_the_plan_of_doctor_changes_nothing(machine: Machine) -> None:
-    """Doctor prepares and builds a run; it creates no home and no folder for it."""
-    machine.meet()
+    """`geminids doctor` plans a run but creates no home and no folder, and binds no socket."""
+    machine.cache_node_version()
     program = """
 import anyio
 from geminids.options import Options
@@ -209,12 +214,12 @@ checks = anyio.run(check_environment, Options(**json.loads({fields!r})))
 report(plan=[check.level for check in checks if check.code == "plan"])
 """
     fields = machine.fields(cwd=str(machine.folder / "new"), make_cwd=True)
-    found = machine.watched(program.format(fields=json.dumps(fields)))
-    assert found["plan"] == ["ok"]
+    report = machine.run_watched(program.format(fields=json.dumps(fields)))
+    assert report["plan"] == ["ok"]
     assert not machine.places.homes.exists()
     assert not machine.places.runs.exists()
     assert not (machine.folder / "new").exists()
-    assert not any(event == "socket.bind" for event, _ in found["changes"])
+    assert not any(event == "socket.bind" for event, _ in report["changes"])
 
 
 def _break_settings(machine: Machine) -> None:
@@ -255,8 +260,8 @@ _REFUSED: dict[str, tuple[str, dict[str, Any], Any]] = {
     ],
 )
 def test_a_refused_run_changes_nothing(machine: Machine, case: str, asks: bool) -> None:
-    """Whatever the reason: no file, no socket, no process, although the run would have files and a gateway."""
-    machine.meet()
+    """A refused run creates no file, no socket and no process, for every reason to refuse it."""
+    machine.cache_node_version()
     (machine.folder / "a,b").mkdir()
     prompt, more, change = _REFUSED[case]
     if change is not None:
@@ -278,24 +283,27 @@ fields["permissions"] = Permissions(**permissions)
 result = geminids.ask_sync({prompt!r}, on_permission=print if {asks} else None, **fields)
 report(kind=result.failure.kind)
 """
-    found = machine.watched(program.format(fields=json.dumps(fields), prompt=prompt, asks=asks))
-    assert found["kind"] == case.split(":")[0]
-    assert found["changes"] == []
+    report = machine.run_watched(program.format(fields=json.dumps(fields), prompt=prompt, asks=asks))
+    assert report["kind"] == case.split(":")[0]
+    assert report["changes"] == []
     assert machine.tree() == before
 
 
-def test_a_plan_that_cannot_be_written_leaves_no_file_of_the_run(machine: Machine) -> None:
-    """The files of the run are removed if the next step fails."""
-    where = machine.folder / "nowhere" / "telemetry.json"
-    context = machine.context(files=(str(machine.folder / "note.txt"),), telemetry=str(where))
+def test_a_failed_write_leaves_no_files(machine: Machine) -> None:
+    """If `write` fails, the files of the run are removed."""
+    telemetry = machine.folder / "nowhere" / "telemetry.json"
+    context = machine.context(files=(str(machine.folder / "note.txt"),), telemetry=str(telemetry))
     with pytest.raises(Refused, match=r"telemetry: .*No such file or directory") as refused:
         write(build_headless(context, PLACEHOLDER))
     assert refused.value.failure.kind == "bad_option"
     assert os.listdir(machine.places.runs) == []
 
 
-def test_a_plan_follows_from_its_context_and_endpoint(machine: Machine) -> None:
-    """Building again gives an equal plan; another endpoint changes address, token and secrets, and nothing else."""
+def test_a_plan_depends_only_on_context_and_endpoint(machine: Machine) -> None:
+    """Building twice gives equal plans.
+
+    Another endpoint changes only the address, the token and the secrets.
+    """
     other = Endpoint("http://127.0.0.1:9", "a-token-of-the-gateway")
     headless = machine.context(files=(str(machine.folder / "note.txt"),))
     plan, again = build_headless(headless, PLACEHOLDER), build_headless(headless, PLACEHOLDER)
@@ -310,21 +318,22 @@ def test_a_plan_follows_from_its_context_and_endpoint(machine: Machine) -> None:
     assert KEY not in str(build_warm(warm, other).env)
 
 
-_SHOW = """
+_RECORDING_CLI = """
 json.dump(dict(argv=sys.argv, env=dict(os.environ), prompt=sys.stdin.read()), open("../real.json", "w"))
 out(INIT + DONE)
 """
 
 
 @pytest.mark.parametrize("flags", [(), ("--gateway", "off"), ("--approval", "plan", "--model", "flash")])
-def test_a_dry_run_shows_what_a_run_uses(stand_in: Any, tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """The same argv, environment and prompt, except for the port, the token and the name of the run's folder."""
-    options = stand_in(_SHOW)
+def test_a_dry_run_shows_what_a_run_uses(fake_cli: Any, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """A dry run shows the argv, environment and prompt of the real run, except for port, token and
+    folder name."""
+    options = fake_cli(_RECORDING_CLI)
     (tmp_path / "note.txt").write_text("a note")
     (tmp_path / "work/.env").write_text("GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:1\nGOOGLE_API_KEY=x\n")
-    words = ["run", "hello", "--gemini", options.gemini, "--cwd", options.cwd, "--home", "isolated"]
-    words += ["--file", str(tmp_path / "note.txt"), *flags]
-    # Python itself would set LC_CTYPE in the stand-in.
+    arguments = ["run", "hello", "--gemini", options.gemini, "--cwd", options.cwd, "--home", "isolated"]
+    arguments += ["--file", str(tmp_path / "note.txt"), *flags]
+    # Otherwise Python would set LC_CTYPE in the fake CLI.
     env = {
         **os.environ,
         "GEMINI_API_KEY": KEY,
@@ -333,13 +342,13 @@ def test_a_dry_run_shows_what_a_run_uses(stand_in: Any, tmp_path: Path, flags: t
     }
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "geminids", *words, *more]
+        argv = [sys.executable, "-m", "geminids", *arguments, *more]
         return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
 
     dry, done = run("--dry-run", "-o", "events"), run()
     assert (dry.returncode, done.returncode) == (0, 0), dry.stderr + done.stderr
-    planned = json.loads(_plain(dry.stdout))
-    real = json.loads(_plain((tmp_path / "real.json").read_text()))
+    planned = json.loads(_normalize(dry.stdout))
+    real = json.loads(_normalize((tmp_path / "real.json").read_text()))
     assert planned["argv"] == real["argv"]
     assert planned["prompt"] == real["prompt"]
     differences = {name: value for name, value in real["env"].items() if env.get(name) != value}
@@ -351,7 +360,7 @@ def test_a_dry_run_shows_what_a_run_uses(stand_in: Any, tmp_path: Path, flags: t
     }
 
 
-def _plain(text: str) -> str:
-    """Without what differs from run to run."""
+def _normalize(text: str) -> str:
+    """Replace the values that differ from run to run."""
     text = re.sub(r"run-[0-9a-f]{16}", "run-x", text)
     return re.sub(r"127\.0\.0\.1:(\d+|<port>)", "127.0.0.1:0", text)

@@ -1,4 +1,5 @@
-"""The route of a run's requests: one pure decision for the run, `--dry-run` and `geminids doctor`."""
+"""Tests of `decide_route`: whether the requests of a run use the gateway, go directly to the API,
+or are refused."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 
 from geminids import Options
 from geminids.gateway.route import Route
-from geminids.launch.auth import choose_auth
+from geminids.launch.auth import ResolvedAuth, choose_auth
 from geminids.launch.gateway_env import NO_KEY
 from geminids.launch.route import decide_route, route_notice, route_text, uses_container
 from geminids.options.validate import LIMITS, NEED_GATEWAY
@@ -21,7 +22,7 @@ ADC = {
     "GOOGLE_CLOUD_LOCATION": "europe-west4",
 }
 ACCOUNT = {"GOOGLE_GENAI_USE_GCA": "true", "GOOGLE_CLOUD_ACCESS_TOKEN": "ya29.not-a-token"}
-NEEDY: dict[str, Any] = {
+NEED_GATEWAY_VALUES: dict[str, Any] = {
     "max_budget": 1.0,
     "max_tokens": 5,
     "max_requests": 3,
@@ -38,7 +39,8 @@ NEEDY: dict[str, Any] = {
 def decide(env: dict[str, str], settings: dict[str, Any] | None = None, **fields: Any) -> Route:
     budget = fields.pop("budget", False)
     chosen = choose_auth(env, settings or {})
-    return decide_route(Options(**fields), env, chosen, settings or {}, budget=budget)
+    resolved = ResolvedAuth(auth=chosen, env=env, settings=settings or {})
+    return decide_route(Options(**fields), resolved, budget=budget)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +53,8 @@ def decide(env: dict[str, str], settings: dict[str, Any] | None = None, **fields
         ({"GEMINI_CLI_USE_COMPUTE_ADC": "true"}, "account", "code_assist"),
     ],
 )
-def test_every_sign_in_goes_through_the_gateway(env: dict[str, str], sign_in: str, api: str) -> None:
-    """Without any option."""
+def test_every_sign_in_uses_the_gateway(env: dict[str, str], sign_in: str, api: str) -> None:
+    """By default every sign-in uses the gateway."""
     route = decide(env)
     assert (route.kind, route.sign_in, route.api) == ("gateway", sign_in, api)
     assert route.hides_credentials == (sign_in != "account")
@@ -62,22 +64,24 @@ def test_every_sign_in_goes_through_the_gateway(env: dict[str, str], sign_in: st
     ("env", "name"),
     [(KEY, "GOOGLE_GEMINI_BASE_URL"), (ADC, "GOOGLE_VERTEX_BASE_URL"), (ACCOUNT, "CODE_ASSIST_ENDPOINT")],
 )
-def test_a_base_url_of_the_user_is_the_upstream(env: dict[str, str], name: str) -> None:
-    """The one that belongs to the sign-in."""
+def test_the_users_base_url_is_the_upstream(env: dict[str, str], name: str) -> None:
+    """The user's base URL for the chosen sign-in becomes the upstream."""
     assert decide({**env, name: "https://own.example/v"}).base_url == "https://own.example/v"
     assert decide(env).base_url is None
 
 
-def test_a_key_is_in_no_text() -> None:
-    """Routes are shown by doctor and dry-run, and end up in logs."""
+def test_the_key_is_not_shown() -> None:
+    """The key is neither in the repr of a route nor in its text or notice, because doctor and
+    dry-run show them."""
     route = decide(KEY)
     assert route.key == KEY["GEMINI_API_KEY"]
     assert route.key not in repr(route) + route_text(route) + str(route_notice(route))
 
 
 @pytest.mark.parametrize("env", [KEY, VERTEX_KEY, ADC, ACCOUNT, {}])
-def test_off_is_direct(env: dict[str, str]) -> None:
-    """It is the user's choice, so no notice is needed."""
+def test_gateway_off_is_direct(env: dict[str, str]) -> None:
+    """With `gateway="off"` requests go directly to the API, without a notice, because the user
+    chose it."""
     route = decide(env, gateway="off")
     assert route.kind == "direct"
     assert route_notice(route) is None
@@ -93,26 +97,28 @@ def test_off_is_direct(env: dict[str, str]) -> None:
     ],
     ids=["off", "no sign-in", "container"],
 )
-def test_what_needs_the_gateway_is_refused_without_it(
+def test_options_that_need_the_gateway_are_refused_without_it(
     name: str, env: dict[str, str], fields: dict[str, Any]
 ) -> None:
-    """The refusal names the option and the next step."""
+    """An option that needs the gateway is refused if there is none; the reason names the option,
+    and there is a hint."""
     if name == "key_from" and not fields and not env:
-        pytest.skip("key_from is a sign-in of its own")
-    route = decide(env, **fields, **{name: NEEDY[name]})
+        pytest.skip("key_from itself is a sign-in")
+    route = decide(env, **fields, **{name: NEED_GATEWAY_VALUES[name]})
     assert route.kind == "refused"
     assert name in route.reason
     assert route.hint
 
 
 def test_a_shared_budget_is_refused_without_the_gateway() -> None:
-    """It would not be kept."""
+    """A shared budget is refused without the gateway, because nothing would enforce it."""
     assert decide(KEY, gateway="off", budget=True).kind == "refused"
     assert decide(KEY, budget=True).kind == "gateway"
 
 
-def test_a_key_that_only_the_cli_can_read_is_direct_with_a_warning() -> None:
-    """The key is in the CLI's keychain or encrypted file."""
+def test_a_key_that_only_the_cli_can_read_is_direct() -> None:
+    """If only the CLI can read the key (keychain or encrypted file), requests go directly to the
+    API, with a warning."""
     route = decide({}, {"security": {"auth": {"selectedType": "gemini-api-key"}}})
     notice = route_notice(route)
     assert route.kind == "direct"
@@ -122,37 +128,41 @@ def test_a_key_that_only_the_cli_can_read_is_direct_with_a_warning() -> None:
     )
 
 
-def test_an_account_is_reported() -> None:
-    """The login stays with the CLI, in reach of its tools."""
+def test_an_account_gives_a_notice() -> None:
+    """With an account a notice says that the login stays with the CLI, where its tools can reach
+    it."""
     notice = route_notice(decide(ACCOUNT))
     assert notice is not None and notice[0] == "info" and "login" in notice[2]
 
 
 @pytest.mark.parametrize("missing", ["GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"])
 def test_vertex_without_project_or_location_is_refused(missing: str) -> None:
-    """The refusal names what is missing."""
+    """Vertex without project or location is refused, and the reason names the missing variable."""
     route = decide({name: value for name, value in ADC.items() if name != missing})
     assert (route.kind, route.failure) == ("refused", "auth")
     assert missing in route.reason
 
 
-def test_a_tool_of_a_warm_chat_cannot_start_a_run_of_its_own() -> None:
-    """The token of its chat is in no environment, so the run is refused with the reason."""
+def test_a_run_inside_a_warm_chat_is_refused() -> None:
+    """A run inside a tool of a warm chat is refused, because no environment contains the chat's
+    token."""
     route = decide({"GEMINI_API_KEY": NO_KEY, "GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:1"})
     assert (route.kind, route.failure) == ("refused", "auth")
     assert "warm" in route.reason
 
 
-def test_a_tool_of_a_warm_chat_with_a_key_of_its_own() -> None:
-    """The address in its environment is that of the chat's gateway, which knows no such key: Google's own is used."""
+def test_a_run_inside_a_warm_chat_with_its_own_key() -> None:
+    """A run inside a tool of a warm chat that has its own key uses Google's address and not that of
+    the chat's gateway."""
     env = {"GEMINI_API_KEY": NO_KEY, "GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:1"}
     route = decide(env, key_from="file:/repo/key")
     assert (route.kind, route.base_url, route.is_nested) == ("gateway", None, False)
 
 
 @pytest.mark.parametrize("fields", [{"offline": True}, {"replay": "/repo/talk.jsonl"}])
-def test_a_container_cannot_reach_the_script(fields: dict[str, Any]) -> None:
-    """Offline and replayed runs in the CLI's container are refused, and the option is named."""
+def test_offline_runs_in_a_container_are_refused(fields: dict[str, Any]) -> None:
+    """An offline or replayed run in the CLI's container is refused, and the reason names the
+    option."""
     route = decide({"GEMINI_SANDBOX": "docker"}, **fields)
     (option,) = fields
     assert route.kind == "refused"
@@ -161,13 +171,13 @@ def test_a_container_cannot_reach_the_script(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"offline": True}, {"replay": "/repo/talk.jsonl"}])
-def test_no_real_api_needs_no_sign_in(fields: dict[str, Any]) -> None:
-    """The gateway answers itself."""
+def test_offline_runs_need_no_sign_in(fields: dict[str, Any]) -> None:
+    """An offline or replayed run needs no sign-in, because the gateway answers itself."""
     assert decide({}, **fields) == Route(kind="gateway")
 
 
 @pytest.mark.parametrize(
-    ("sandbox", "env", "container"),
+    ("sandbox", "env", "expected"),
     [
         (None, {}, False),
         (False, {}, False),
@@ -182,6 +192,9 @@ def test_no_real_api_needs_no_sign_in(fields: dict[str, Any]) -> None:
         ("docker", {"SANDBOX": "gemini-sandbox-1"}, False),
     ],
 )
-def test_containers(sandbox: Any, env: dict[str, str], container: bool) -> None:
-    """Loopback inside a container is not ours. The variable outranks the setting; inside one there is no second."""
-    assert uses_container({"tools": {"sandbox": sandbox}}, env) is container
+def test_container_detection(sandbox: Any, env: dict[str, str], expected: bool) -> None:
+    """GEMINI_SANDBOX overrides the `tools.sandbox` setting.
+
+    Inside a container the CLI starts no second one.
+    """
+    assert uses_container({"tools": {"sandbox": sandbox}}, env) is expected

@@ -1,4 +1,5 @@
-"""A run's private folder: private, swept by the next run when its host died, and never taken from the living."""
+"""Tests of `Scratch`, a run's private folder, and of `sweep`, which removes the folders of dead
+hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def _mode(path: Path) -> int:
 
 
 def _host(places: Places, body: str) -> subprocess.Popen[str]:
-    """Another host: a process with a scratch folder of its own, which says a line when it is ready."""
+    """Start another host: a process with its own scratch folder, which prints a line when it is
+    ready."""
     head = (
         "import os, sys, time, subprocess\nfrom pathlib import Path\n"
         "from geminids.config.paths import Places\n"
@@ -38,7 +40,7 @@ def _host(places: Places, body: str) -> subprocess.Popen[str]:
     )
 
 
-def _ready(host: subprocess.Popen[str]) -> str:
+def _read_line(host: subprocess.Popen[str]) -> str:
     assert host.stdout is not None
     return host.stdout.readline().strip()
 
@@ -48,8 +50,8 @@ def _end(host: subprocess.Popen[str]) -> None:
     host.communicate()
 
 
-def test_nothing_is_made_before_it_is_needed(places: Places) -> None:
-    """A plain run makes no folder, and closing it makes none."""
+def test_an_unused_scratch_creates_no_folder(places: Places) -> None:
+    """A `Scratch` that is not used creates no folder, also when it is closed."""
     scratch = Scratch(places)
     assert not scratch.made
     scratch.close()
@@ -57,8 +59,11 @@ def test_nothing_is_made_before_it_is_needed(places: Places) -> None:
     assert not places.root.exists()
 
 
-def test_what_is_written_is_private_and_goes(places: Places) -> None:
-    """Folders 0700, files 0600; after `close`, twice even, nothing is left."""
+def test_files_are_private_and_removed(places: Places) -> None:
+    """Folders have mode 0700 and files 0600.
+
+    `close` removes them, and a second call has no effect.
+    """
     scratch = Scratch(places)
     file = scratch.write("policy.toml", "rule")
     assert file.read_text() == "rule"
@@ -69,8 +74,8 @@ def test_what_is_written_is_private_and_goes(places: Places) -> None:
     assert os.listdir(places.runs) == []
 
 
-def test_no_file_is_written_over(places: Places) -> None:
-    """A name that is taken is an error, not another's file."""
+def test_no_file_is_overwritten(places: Places) -> None:
+    """Writing a name that exists raises `FileExistsError`."""
     scratch = Scratch(places)
     scratch.write("a", b"1")
     with pytest.raises(FileExistsError):
@@ -78,18 +83,20 @@ def test_no_file_is_written_over(places: Places) -> None:
     scratch.close()
 
 
-def test_two_runs_of_one_host_do_not_meet(places: Places) -> None:
-    """Each has its own folder, and a sweep of the same process takes neither."""
-    one, two = Scratch(places), Scratch(places)
-    assert one.folder != two.folder
+def test_two_runs_of_one_host_have_separate_folders(places: Places) -> None:
+    """Two runs of a process have different folders, and a sweep of the same process removes
+    neither."""
+    first, second = Scratch(places), Scratch(places)
+    assert first.folder != second.folder
     assert sweep(places) == 0
-    one.close()
-    assert two.folder.is_dir()
-    two.close()
+    first.close()
+    assert second.folder.is_dir()
+    second.close()
 
 
-def test_a_folder_elsewhere_goes_too(places: Places, tmp_path: Path) -> None:
-    """What had to be made in a place of the user's is removed with the rest, and nothing beside it."""
+def test_a_folder_elsewhere_is_removed(places: Places, tmp_path: Path) -> None:
+    """`close` also removes a folder that was created in a user's folder, and no other file
+    there."""
     (tmp_path / "mine.txt").write_text("stays")
     scratch = Scratch(places)
     folder = tmp_path / name_elsewhere(scratch.folder.name)
@@ -101,8 +108,8 @@ def test_a_folder_elsewhere_goes_too(places: Places, tmp_path: Path) -> None:
     assert (tmp_path / "mine.txt").exists()
 
 
-def test_a_folder_that_was_made_read_only_goes_too(places: Places) -> None:
-    """An agent can take the right to write from what it is shown."""
+def test_a_read_only_folder_is_removed(places: Places) -> None:
+    """`close` also removes a folder that an agent has made read-only."""
     scratch = Scratch(places)
     inner = scratch.folder / "media"
     inner.mkdir()
@@ -112,8 +119,8 @@ def test_a_folder_that_was_made_read_only_goes_too(places: Places) -> None:
     assert os.listdir(places.runs) == []
 
 
-def test_a_link_is_removed_and_not_what_it_leads_to(places: Places, tmp_path: Path) -> None:
-    """Removing must not follow a link that somebody put there."""
+def test_a_link_is_not_followed(places: Places, tmp_path: Path) -> None:
+    """`close` removes a link and does not follow it."""
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "x").touch()
@@ -124,15 +131,16 @@ def test_a_link_is_removed_and_not_what_it_leads_to(places: Places, tmp_path: Pa
     assert os.listdir(places.runs) == []
 
 
-def test_the_next_run_sweeps_what_a_killed_host_left(places: Places, tmp_path: Path) -> None:
-    """SIGKILL: the folder, and the one in the user's place, are there afterwards and gone after a sweep."""
+def test_a_sweep_removes_the_folders_of_a_killed_host(places: Places, tmp_path: Path) -> None:
+    """A sweep removes the folders of a host that was killed, also the one in a user's folder, but
+    not while the host is alive."""
     body = (
         f"folder = Path({str(tmp_path)!r}, name_elsewhere(scratch.folder.name))\n"
         "scratch.make_elsewhere(folder)\nprint(folder, flush=True); sys.stdin.read()"
     )
     host = _host(places, body)
-    elsewhere = Path(_ready(host))
-    assert sweep(places) == 0, "it lives"
+    elsewhere = Path(_read_line(host))
+    assert sweep(places) == 0, "the host is alive"
     assert elsewhere.is_dir()
     _end(host)
     assert elsewhere.is_dir()
@@ -142,25 +150,26 @@ def test_the_next_run_sweeps_what_a_killed_host_left(places: Places, tmp_path: P
     assert os.listdir(places.runs) == []
 
 
-def test_a_host_that_ends_without_closing_leaves_nothing(places: Places) -> None:
-    """A run that was launched and never entered has no end of its own."""
+def test_a_host_that_exits_without_closing_leaves_no_folder(places: Places) -> None:
+    """A host that exits without `close` leaves no folder."""
     host = _host(places, "")
     assert host.wait(30) == 0
     host.communicate()
     assert os.listdir(places.runs) == []
 
 
-@pytest.mark.parametrize("how", ["fork", "exec"])
-def test_a_child_that_outlives_its_host_does_not_keep_the_folder(places: Places, how: str) -> None:
-    """The lock is the host's alone: neither a fork nor a program that it started holds it."""
+@pytest.mark.parametrize("method", ["fork", "exec"])
+def test_a_child_of_a_dead_host_does_not_keep_the_folder(places: Places, method: str) -> None:
+    """Only the host holds the lock of its folder: neither a fork nor a program that it started
+    prevents a sweep."""
     bodies = {
-        # The child says it itself: then it has done what a fork does first.
+        # The child prints the line, so that its at-fork functions have already run.
         "fork": "if not os.fork():\n    print(os.getpid(), flush=True); time.sleep(60)\nsys.stdin.read()",
         "exec": "print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid, flush=True)\n"
         "sys.stdin.read()",
     }
-    host = _host(places, bodies[how])
-    child = psutil.Process(int(_ready(host)))
+    host = _host(places, bodies[method])
+    child = psutil.Process(int(_read_line(host)))
     try:
         host.kill()
         host.wait()
@@ -173,8 +182,8 @@ def test_a_child_that_outlives_its_host_does_not_keep_the_folder(places: Places,
         host.communicate()
 
 
-def test_the_end_of_a_fork_takes_nothing_from_its_parent(places: Places) -> None:
-    """A fork that ends as a program does, exit handlers and all, leaves the parent's folder."""
+def test_a_fork_does_not_remove_its_parents_folder(places: Places) -> None:
+    """`close` in a forked child does not remove the parent's folder."""
     scratch = Scratch(places)
     file = scratch.write("a", "b")
     child = os.fork()
@@ -188,15 +197,15 @@ def test_the_end_of_a_fork_takes_nothing_from_its_parent(places: Places) -> None
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_folder_in_the_making_is_not_swept(places: Places, named: bool) -> None:
-    """Others make folders while somebody sweeps without a pause: each has its folder, with its file in it."""
+def test_a_new_folder_is_not_swept(places: Places, named: bool) -> None:
+    """A sweep that runs all the time removes no folder that is just being created."""
     stop = threading.Event()
 
-    def sweeps() -> None:
+    def sweep_until_stopped() -> None:
         while not stop.is_set():
             sweep(places)
 
-    sweeper = threading.Thread(target=sweeps)
+    sweeper = threading.Thread(target=sweep_until_stopped)
     sweeper.start()
     try:
         for number in range(300):
@@ -211,14 +220,15 @@ def test_a_folder_in_the_making_is_not_swept(places: Places, named: bool) -> Non
     assert os.listdir(places.runs) == []
 
 
-def test_a_folder_whose_maker_died_before_its_lock_is_swept(places: Places) -> None:
-    """It has no lock file yet."""
+def test_a_folder_without_a_lock_is_swept(places: Places) -> None:
+    """A sweep removes a folder without a lock file, whose host died before it created the lock."""
     (places.runs / "run-0123").mkdir(parents=True)
     assert sweep(places) == 1
 
 
-def test_a_sweep_leaves_what_is_not_ours(places: Places, tmp_path: Path) -> None:
-    """Other names stay, files stay, and a note that names a stranger's folder is not believed."""
+def test_a_sweep_leaves_other_files(places: Places, tmp_path: Path) -> None:
+    """A sweep leaves other names and plain files, and ignores a record that names a folder that is
+    not ours."""
     (places.runs / "notes").mkdir(parents=True)
     (places.runs / "run-file").write_text("x")
     mine = tmp_path / "mine"

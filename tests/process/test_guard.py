@@ -1,4 +1,4 @@
-"""The guard: hosts that are killed in the middle of a run, with real processes."""
+"""Tests of the guard with real processes: it ends the runs of a host that was killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from geminids.process.marker import MARKER, new_mark, with_mark
 from geminids.process.tree import marked
 from guard_process import guard_of
 
-# Does what it is told, one line of code after the other, and answers each with a line.
+# Evaluates each line of code that it reads, and prints the result as a line.
 DRIVER = """
 import ctypes, json, os, sys
 from geminids.process.child import spawn
@@ -40,7 +40,7 @@ for line in sys.stdin:
 """
 SLEEP = '"sleep", "300"'
 OUTER = new_mark("run-outer")
-# Ignores TERM, and so does what it starts in a session of its own.
+# Ignores TERM, and starts a child in its own session that ignores TERM too.
 STUBBORN = """
 trap "" TERM
 setsid sh -c 'trap "" TERM; : > "$1"; while :; do sleep 0.1; done' sh "$1" &
@@ -50,7 +50,7 @@ while :; do sleep 0.1; done
 
 
 class Host:
-    """A host process that is told what to do."""
+    """A host process that evaluates the code that it receives."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", DRIVER]
@@ -59,7 +59,7 @@ class Host:
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def do(self, code: str) -> Any:
+    def evaluate(self, code: str) -> Any:
         assert self.popen.stdin
         assert self.popen.stdout
         self.popen.stdin.write(json.dumps(code) + "\n")
@@ -71,149 +71,160 @@ class Host:
         assert guard is not None
         return guard
 
-    def die(self) -> None:
+    def kill(self) -> None:
         self.popen.kill()
         self.popen.wait()
 
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    made = Host()
-    yield made
-    with made.popen:
-        made.popen.kill()
+    host = Host()
+    yield host
+    with host.popen:
+        host.popen.kill()
 
 
-def until(true: Callable[[], object], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"not within {seconds} s"
+def wait_until(condition: Callable[[], object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.01)
 
 
-def gone(process: psutil.Process) -> bool:
-    """Ended, whether or not init has collected it yet."""
+def has_ended(process: psutil.Process) -> bool:
+    """Whether the process has ended.
+
+    A zombie, which init has not collected yet, counts as ended.
+    """
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
-def test_host_killed(host: Host, tmp_path: Path) -> None:
-    """When the host is killed, all of its run is gone within 2 s, TERM or not, session or not."""
+def test_a_killed_host(host: Host, tmp_path: Path) -> None:
+    """When the host is killed, all processes of its run end within 2 s, even if they ignore TERM or
+    have their own session."""
     ready = [tmp_path / "one", tmp_path / "two"]
-    mark = host.do(f"begin('run-a', 'sh', '-c', {STUBBORN!r}, 'sh', {str(ready[0])!r}, {str(ready[1])!r})")
-    until(lambda: all(file.exists() for file in ready), 10)
+    mark = host.evaluate(
+        f"begin('run-a', 'sh', '-c', {STUBBORN!r}, 'sh', {str(ready[0])!r}, {str(ready[1])!r})"
+    )
+    wait_until(lambda: all(file.exists() for file in ready), 10)
     guard = host.guard()
-    host.die()
-    until(lambda: not marked(mark), 2)
-    until(lambda: gone(guard), 5)
+    host.kill()
+    wait_until(lambda: not marked(mark), 2)
+    wait_until(lambda: has_ended(guard), 5)
 
 
-def test_host_leaves(host: Host) -> None:
-    """A host that ends without a word, its run still on, is a dead host too."""
-    mark = host.do(f"begin('run-a', {SLEEP})")
+def test_a_host_that_exits(host: Host) -> None:
+    """When the host exits during its run, the processes of the run end."""
+    mark = host.evaluate(f"begin('run-a', {SLEEP})")
     assert marked(mark)
     assert host.popen.stdin
     host.popen.stdin.close()
-    until(lambda: not marked(mark), 5)
+    wait_until(lambda: not marked(mark), 5)
 
 
-def test_released(host: Host) -> None:
-    """A run that was released stays as it is, and so does all that carries another mark."""
-    over, on = host.do(f"begin('run-over', {SLEEP})"), host.do(f"begin('run-on', {SLEEP})")
-    host.do("release_run(marks['run-over'])")
-    mine = new_mark("run-of-another-host")
-    with subprocess.Popen(["sleep", "300"], env=with_mark(os.environ, mine)) as other:
-        guard, [left] = host.guard(), marked(over)
-        host.die()
-        until(lambda: not marked(on), 2)
-        until(lambda: gone(guard), 5)
-        assert not gone(left)
+def test_a_released_run(host: Host) -> None:
+    """The guard does not end processes of a released run or of another host."""
+    released, active = (
+        host.evaluate(f"begin('run-over', {SLEEP})"),
+        host.evaluate(f"begin('run-on', {SLEEP})"),
+    )
+    host.evaluate("release_run(marks['run-over'])")
+    other_mark = new_mark("run-of-another-host")
+    with subprocess.Popen(["sleep", "300"], env=with_mark(os.environ, other_mark)) as other:
+        guard, [survivor] = host.guard(), marked(released)
+        host.kill()
+        wait_until(lambda: not marked(active), 2)
+        wait_until(lambda: has_ended(guard), 5)
+        assert not has_ended(survivor)
         assert other.poll() is None
-        left.kill()
+        survivor.kill()
         other.kill()
-    until(lambda: gone(left), 5)
+    wait_until(lambda: has_ended(survivor), 5)
 
 
 @pytest.mark.parametrize("fork", ["os.fork", "libc.fork"])
-def test_fork(host: Host, fork: str) -> None:
-    """A fork of the host that lives on does not hide its death, though it may hold the guard's pipe.
-
-    Python's own fork closes the pipe in the child; one that is made behind its back (by a library) does not.
-    """
-    mark = host.do(f"begin('run-a', {SLEEP})")
-    forked = psutil.Process(host.do(f"{fork}() or libc.pause()"))
-    host.die()
-    until(lambda: not marked(mark), 2)
-    assert not gone(forked)
+def test_a_fork_of_a_dead_host(host: Host, fork: str) -> None:
+    """The guard notices the death of its host, even if a fork of the host lives and holds the
+    guard's pipe open. Python's own fork closes the pipe in the child; a fork that a C library makes
+    does not."""
+    mark = host.evaluate(f"begin('run-a', {SLEEP})")
+    forked = psutil.Process(host.evaluate(f"{fork}() or libc.pause()"))
+    host.kill()
+    wait_until(lambda: not marked(mark), 2)
+    assert not has_ended(forked)
     forked.kill()
-    until(lambda: gone(forked), 5)
+    wait_until(lambda: has_ended(forked), 5)
 
 
-def test_guard_killed(host: Host) -> None:
-    """Where the guard was killed, the next run starts a new one, which knows of the runs before it."""
-    first = host.do(f"begin('run-a', {SLEEP})")
-    over = host.do(f"begin('run-over', {SLEEP})")
-    host.do("release_run(marks['run-over'])")
-    old, [left] = host.guard(), marked(over)
+def test_a_killed_guard_is_replaced(host: Host) -> None:
+    """If the guard is killed, the next run starts a new guard, which also protects the earlier
+    runs."""
+    first = host.evaluate(f"begin('run-a', {SLEEP})")
+    released = host.evaluate(f"begin('run-over', {SLEEP})")
+    host.evaluate("release_run(marks['run-over'])")
+    old, [survivor] = host.guard(), marked(released)
     old.kill()
-    until(lambda: gone(old), 5)
-    second = host.do(f"begin('run-b', {SLEEP})")
+    wait_until(lambda: has_ended(old), 5)
+    second = host.evaluate(f"begin('run-b', {SLEEP})")
     new = host.guard()
     assert new != old
-    host.die()
-    until(lambda: not marked(first) and not marked(second), 2)
-    until(lambda: gone(new), 5)
-    assert not gone(left)
-    left.kill()
-    until(lambda: gone(left), 5)
+    host.kill()
+    wait_until(lambda: not marked(first) and not marked(second), 2)
+    wait_until(lambda: has_ended(new), 5)
+    assert not has_ended(survivor)
+    survivor.kill()
+    wait_until(lambda: has_ended(survivor), 5)
 
 
-def test_release_without_guard(host: Host) -> None:
-    """Where the guard was killed, the end of the last run starts no new one."""
-    mark = host.do(f"begin('run-a', {SLEEP})")
-    guard, [left] = host.guard(), marked(mark)
+def test_the_last_release_starts_no_guard(host: Host) -> None:
+    """If the guard is killed, the release of the last run starts no new guard."""
+    mark = host.evaluate(f"begin('run-a', {SLEEP})")
+    guard, [survivor] = host.guard(), marked(mark)
     guard.kill()
-    until(lambda: gone(guard), 5)
-    host.do("release_run(marks['run-a'])")
+    wait_until(lambda: has_ended(guard), 5)
+    host.evaluate("release_run(marks['run-a'])")
     assert guard_of(host.popen.pid) is None
-    left.kill()
-    until(lambda: gone(left), 5)
+    survivor.kill()
+    wait_until(lambda: has_ended(survivor), 5)
 
 
-def test_one_guard(host: Host) -> None:
-    """There is one guard a host, however many runs; it has no variables, and none of the host's secrets."""
-    host.do(f"begin('run-a', {SLEEP})")
+def test_a_host_has_one_guard(host: Host) -> None:
+    """All runs of a host share one guard, which has an empty environment and so no secrets."""
+    host.evaluate(f"begin('run-a', {SLEEP})")
     guard = host.guard()
-    host.do(f"begin('run-b', {SLEEP})")
+    host.evaluate(f"begin('run-b', {SLEEP})")
     assert host.guard() == guard
     assert guard.environ() == {}
-    host.die()
-    until(lambda: gone(guard), 5)
+    host.kill()
+    wait_until(lambda: has_ended(guard), 5)
 
 
-def test_signals(host: Host) -> None:
-    """What ends a whole group or a terminal does not end the guard before its host."""
-    mark = host.do(f"begin('run-a', {SLEEP})")
+def test_the_guard_ignores_signals(host: Host) -> None:
+    """The guard ignores SIGINT, SIGTERM and SIGHUP, and has its own process group, so that it
+    outlives its host."""
+    mark = host.evaluate(f"begin('run-a', {SLEEP})")
     guard = host.guard()
     assert os.getpgid(guard.pid) != os.getpgid(host.popen.pid)
-    # It answers by living on; the lines it reads afterwards show that it has got the signals.
+    # The guard survives the signals: it still ends the run below.
     ignored = "SIGINT", "SIGTERM", "SIGHUP"
-    until(lambda: all(_ignores(guard, getattr(signal, name)) for name in ignored), 5)
+    wait_until(lambda: all(_ignores(guard, getattr(signal, name)) for name in ignored), 5)
     for name in ignored:
         guard.send_signal(getattr(signal, name))
-    host.die()
-    until(lambda: not marked(mark), 2)
+    host.kill()
+    wait_until(lambda: not marked(mark), 2)
 
 
-def test_run_within_a_run(host: Host) -> None:
-    """A run within a run carries both marks, the outer first; the death of the inner host ends it."""
-    mark = host.do(f"begin('run-inner', {SLEEP})")
+def test_an_inner_run_carries_both_marks(host: Host) -> None:
+    """A process of an inner run carries the marks of both runs, the outer first, and ends when the
+    inner host dies."""
+    mark = host.evaluate(f"begin('run-inner', {SLEEP})")
     [process] = marked(mark)
     assert process.environ()[MARKER].split()[-2:] == [str(OUTER), mark]
-    host.die()
-    until(lambda: gone(process), 2)
+    host.kill()
+    wait_until(lambda: has_ended(process), 2)
 
 
 def _ignores(process: psutil.Process, number: signal.Signals) -> bool:
@@ -224,62 +235,64 @@ def _ignores(process: psutil.Process, number: signal.Signals) -> bool:
     return False
 
 
-def test_no_warning_at_the_end() -> None:
-    """The guard outlives its host by a moment, on purpose: Python has nothing to complain of when it drops it."""
+def test_no_warning_at_exit() -> None:
+    """A host that exits prints no warning about its guard, which still runs for a moment."""
     code = (
         "import gc, psutil\nfrom geminids.process import guard\nfrom geminids.process.marker import new_mark\n"
         "mark = new_mark('run'); guard.guard_run(mark); guard.release_run(mark)\n"
         "print(psutil.Process().children()[0].pid)\n"
-        "vars(guard).clear(); gc.collect()\n"  # as Python does at its end, in an order that nobody knows
+        "vars(guard).clear(); gc.collect()\n"  # as Python does at exit, in an unspecified order
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     with contextlib.suppress(psutil.NoSuchProcess):
         guard = psutil.Process(int(done.stdout))
-        until(lambda: gone(guard), 5)
+        wait_until(lambda: has_ended(guard), 5)
 
 
-def test_guard_stopped(host: Host) -> None:
-    """A guard that was stopped holds up no run: when its pipe is full, another one takes its place and knows all."""
-    mark = host.do(f"begin('run-a', {SLEEP})")
+def test_a_suspended_guard_is_replaced(host: Host) -> None:
+    """A suspended guard does not block a run: when its pipe is full, a new guard replaces it and
+    protects all runs."""
+    mark = host.evaluate(f"begin('run-a', {SLEEP})")
     old = host.guard()
     old.suspend()
-    host.do(
+    host.evaluate(
         "[(guard_run(mark), release_run(mark)) for mark in map(new_mark, ['run-0123456789abcdef'] * 1000)] and 0"
     )
     new = host.guard()
     assert new != old
-    host.die()
-    until(lambda: not marked(mark), 2)
-    until(lambda: gone(new) and gone(old), 5)
+    host.kill()
+    wait_until(lambda: not marked(mark), 2)
+    wait_until(lambda: has_ended(new) and has_ended(old), 5)
 
 
 def test_no_new_guard_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run is refused, and the pipe of the dead one is closed once: its number may be somebody's by now."""
-    mark, made = new_mark("run-a"), subprocess.Popen(["true"])
-    made.wait()
-    theirs, ours = os.pipe()
-    dead = cast(Any, made)
-    dead.pipe = ours
+    """If no guard can start, the run is refused, and the pipe of the dead guard is closed only
+    once."""
+    mark, process = new_mark("run-a"), subprocess.Popen(["true"])
+    process.wait()
+    reader, writer = os.pipe()
+    dead = cast(Any, process)
+    dead.pipe = writer
     monkeypatch.setattr(guard, "_guard", dead)
     monkeypatch.setattr(guard, "_start", lambda: os.open("/nowhere/at/all", os.O_RDONLY))
     with pytest.raises(OSError, match="No such file"):
         guard.guard_run(mark)
-    somebodys = os.open(os.devnull, os.O_RDONLY)
-    assert somebodys == ours
+    reused = os.open(os.devnull, os.O_RDONLY)
+    assert reused == writer
     with pytest.raises(OSError, match="No such file"):
         guard.guard_run(mark)
-    os.close(somebodys)
-    os.close(theirs)
+    os.close(reused)
+    os.close(reader)
     guard._live.discard(str(mark))
 
 
-def test_a_host_without_its_own_three() -> None:
-    """A host that has closed 0, 1 and 2 has the guard's pipe behind them: whoever opens these closes no pipe."""
+def test_a_host_without_standard_streams() -> None:
+    """In a host without stdin, stdout and stderr, the guard's pipe has a descriptor above 2."""
     code = (
         "import os, sys\nfrom geminids.process import guard\nfrom geminids.process.marker import new_mark\n"
-        "told = os.dup(1)\nfor fd in range(3): os.close(fd)\nmark = new_mark('run'); guard.guard_run(mark)\n"
-        "os.write(told, str(guard._guard.pipe).encode()); guard.release_run(mark)\n"
+        "output = os.dup(1)\nfor fd in range(3): os.close(fd)\nmark = new_mark('run'); guard.guard_run(mark)\n"
+        "os.write(output, str(guard._guard.pipe).encode()); guard.release_run(mark)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert int(done.stdout) > 2

@@ -1,4 +1,5 @@
-"""A host that is closed to other processes of its user; tried without root's rights, which are above that."""
+"""Tests of process hardening, without root privileges: other processes of the user cannot read a
+protected host."""
 
 from __future__ import annotations
 
@@ -14,87 +15,91 @@ import psutil
 import pytest
 
 from geminids.process.marker import MARKER
-from powerless import powerless
+from unprivileged import without_privileges
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can do it")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux supports this")
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 SECRET = "a-secret-of-the-host"
 
-# A host that is closed or not; a child of the same user then looks into it.
+# A host that protects itself or not. A child of the same user then tries to read it.
 HOST = """
 import ctypes, json, os, subprocess, sys
 from geminids.process import hardening
 def is_protected():
     return ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0  # PR_GET_DUMPABLE
-how = sys.argv[1]
-told = {"open_before": not is_protected()}
-if how == "command":
+protection = sys.argv[1]
+report = {"open_before": not is_protected()}
+if protection == "command":
     hardening.protect_command()
-elif how == "host":
-    told["can"] = hardening.protect_host()
-told["protected"] = is_protected()
+elif protection == "host":
+    report["can"] = hardening.protect_host()
+report["protected"] = is_protected()
 LOOK = '''
 import json, os, sys
-def tried(what):
+def access(read):
     try:
-        what()
+        read()
         return "readable"
     except PermissionError:
         return "denied"
 pid = os.getppid()
 base = f"/proc/{pid}/"
 print(json.dumps({
-    "environ": tried(lambda: open(base + "environ").read()),
-    "mem": tried(lambda: open(base + "mem", "rb")),
-    "fd": tried(lambda: [os.readlink(base + "fd/" + fd) for fd in os.listdir(base + "fd")]),
-    "maps": tried(lambda: open(base + "maps").read()),
-    "stat": tried(lambda: open(base + "stat").read()),
-    "cmdline": tried(lambda: open(base + "cmdline").read()),
+    "environ": access(lambda: open(base + "environ").read()),
+    "mem": access(lambda: open(base + "mem", "rb")),
+    "fd": access(lambda: [os.readlink(base + "fd/" + fd) for fd in os.listdir(base + "fd")]),
+    "maps": access(lambda: open(base + "maps").read()),
+    "stat": access(lambda: open(base + "stat").read()),
+    "cmdline": access(lambda: open(base + "cmdline").read()),
 }))
 '''
-told["seen"] = json.loads(subprocess.check_output([sys.executable, "-IS", "-c", LOOK], env={}))
+report["access"] = json.loads(subprocess.check_output([sys.executable, "-IS", "-c", LOOK], env={}))
 """
 
 
-def _host(how: str, more: str = "", **env: str) -> dict[str, Any]:
-    kept = {name: value for name, value in os.environ.items() if name != MARKER}
+def _host(protection: str, more: str = "", **env: str) -> dict[str, Any]:
+    inherited = {name: value for name, value in os.environ.items() if name != MARKER}
     done = subprocess.run(
-        powerless([sys.executable, "-c", HOST + more + "\nprint(json.dumps(told))", how]),
-        env={**kept, "PYTHONPATH": SOURCE, "A_SECRET_KEY": SECRET, **env},
+        without_privileges([sys.executable, "-c", HOST + more + "\nprint(json.dumps(report))", protection]),
+        env={**inherited, "PYTHONPATH": SOURCE, "A_SECRET_KEY": SECRET, **env},
         cwd="/",
         capture_output=True,
         text=True,
         timeout=30,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert told["open_before"]
-    return told
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["open_before"]
+    return report
 
 
-def test_an_open_host_shows_its_environment() -> None:
-    """What is to be closed is open otherwise: a child reads environment, files and memory of its host."""
-    told = _host("")
-    assert not told["protected"]
-    assert told["seen"]["environ"] == told["seen"]["fd"] == told["seen"]["maps"] == "readable"
+def test_an_unprotected_host_can_be_read() -> None:
+    """A child can read the environment, files and memory map of an unprotected host.
+
+    This shows that the other tests can fail.
+    """
+    report = _host("")
+    assert not report["protected"]
+    assert report["access"]["environ"] == report["access"]["fd"] == report["access"]["maps"] == "readable"
 
 
-@pytest.mark.parametrize("how", ["host", "command"])
-def test_a_protected_host_shows_nothing_but_that_it_is_there(how: str) -> None:
-    """Environment, memory and open files are closed; `ps` still sees it."""
-    told = _host(how)
-    assert told["protected"]
-    seen = told["seen"]
-    assert [seen[name] for name in ("environ", "mem", "fd", "maps")] == ["denied"] * 4
-    assert [seen[name] for name in ("stat", "cmdline")] == ["readable"] * 2
+@pytest.mark.parametrize("protection", ["host", "command"])
+def test_a_protected_host_cannot_be_read(protection: str) -> None:
+    """Environment, memory and open files of a protected host cannot be read; `ps` still lists
+    it."""
+    report = _host(protection)
+    assert report["protected"]
+    access = report["access"]
+    assert [access[name] for name in ("environ", "mem", "fd", "maps")] == ["denied"] * 4
+    assert [access[name] for name in ("stat", "cmdline")] == ["readable"] * 2
 
 
-def test_a_command_within_a_run_stays_open() -> None:
-    """The host of that run has to find the mark in it; and it has no key that the run's tools did not have."""
-    told = _host("command", **{MARKER: "1:2:3:run-outer"})
-    assert not told["protected"]
-    assert told["seen"]["environ"] == "readable"
+def test_a_command_inside_a_run_is_not_protected() -> None:
+    """A command inside a run is not protected, because the outer host must read its mark."""
+    report = _host("command", **{MARKER: "1:2:3:run-outer"})
+    assert not report["protected"]
+    assert report["access"]["environ"] == "readable"
 
 
 GUARDED = """
@@ -107,63 +112,64 @@ mark = new_mark("run-x")
 guard_run(mark)
 child = spawn(["sleep", "60"], cwd="/", env=with_mark({"PATH": os.environ["PATH"]}, mark))
 me = psutil.Process()
-told["me"] = [me.name() != "", me.create_time() > 0, me.num_fds() > 0, me.memory_info().rss > 0]
+report["me"] = [me.name() != "", me.create_time() > 0, me.num_fds() > 0, me.memory_info().rss > 0]
 [guard] = [p for p in me.children() if p.pid != child.pid]
-told["marked"] = [p.pid for p in marked(str(mark))] == [child.pid]
-told["alive"] = mark.host_is_alive()
-told["guard_environ"] = guard.environ()
-told["guard_words"] = guard.cmdline()
+report["marked"] = [p.pid for p in marked(str(mark))] == [child.pid]
+report["alive"] = mark.host_is_alive()
+report["guard_environ"] = guard.environ()
+report["guard_words"] = guard.cmdline()
 child.signal_group("KILL")
 child._popen.wait()
 release_run(mark)
 """
 
 
-def test_our_own_work_goes_on_in_a_protected_host() -> None:
-    """psutil on ourselves, the mark of a child and the guard do as before."""
-    told = _host("host", GUARDED)
-    assert told["protected"]
-    assert told["me"] == [True] * 4
-    assert told["marked"]
-    assert told["alive"]
+def test_our_own_functions_work_in_a_protected_host() -> None:
+    """psutil, the search for marked processes and the host check work in a protected host."""
+    report = _host("host", GUARDED)
+    assert report["protected"]
+    assert report["me"] == [True] * 4
+    assert report["marked"]
+    assert report["alive"]
 
 
 def test_the_guard_carries_no_secret() -> None:
-    """It lives as long as its host, for the same user, and is open: there is nothing in it."""
-    told = _host("host", GUARDED)
-    assert told["guard_environ"] == {}
-    assert SECRET not in str(told["guard_words"])
+    """The guard, which is not protected, has no secret in its environment or arguments."""
+    report = _host("host", GUARDED)
+    assert report["guard_environ"] == {}
+    assert SECRET not in str(report["guard_words"])
 
 
 DIES = """
 mark = new_mark("run-dies")
 guard_run(mark)
 child = spawn(["sleep", "60"], cwd="/", env=with_mark({"PATH": os.environ["PATH"]}, mark))
-print(json.dumps({**told, "child": child.pid}), flush=True)
+print(json.dumps({**report, "child": child.pid}), flush=True)
 os.kill(os.getpid(), 9)
 """
 
 
-def test_the_guard_of_a_protected_host_does_its_work() -> None:
-    """A protected host that is killed leaves nothing behind."""
-    kept = {name: value for name, value in os.environ.items() if name != MARKER}
+def test_the_guard_of_a_protected_host_works() -> None:
+    """When a protected host is killed, its guard ends the processes of the run."""
+    inherited = {name: value for name, value in os.environ.items() if name != MARKER}
     program = HOST + GUARDED.partition("mark = ")[0] + DIES
     done = subprocess.run(
-        powerless([sys.executable, "-c", program, "host"]),
-        env={**kept, "PYTHONPATH": SOURCE},
+        without_privileges([sys.executable, "-c", program, "host"]),
+        env={**inherited, "PYTHONPATH": SOURCE},
         cwd="/",
         capture_output=True,
         text=True,
         timeout=30,
     )
-    told = json.loads(done.stdout)
-    assert told["protected"]
+    report = json.loads(done.stdout)
+    assert report["protected"]
     try:
-        psutil.Process(told["child"]).wait(10)
+        psutil.Process(report["child"]).wait(10)
     except psutil.NoSuchProcess:
         pass
 
 
-def test_a_library_is_not_protected_by_itself() -> None:
-    """Debuggers and core dumps of a program that imports us are its own: this very process is open."""
+def test_importing_does_not_protect_the_program() -> None:
+    """Importing the library does not protect the program, so that debuggers and core dumps keep
+    working."""
     assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 1  # PR_GET_DUMPABLE

@@ -1,4 +1,4 @@
-"""The pure parts for Windows."""
+"""Tests of the Windows code that needs no Windows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from geminids.process.child import taskkill
 
 
 def test_taskkill_ends_the_tree() -> None:
-    """`/T`: a `.cmd` shim alone would leave its node behind; `/F` only when asking was not enough."""
+    """taskkill gets `/T`, because otherwise a `.cmd` shim would leave its node process, and `/F`
+    only with `force`."""
     assert taskkill(7, force=False) == ("taskkill", "/PID", "7", "/T")
     assert taskkill(7, force=True) == ("taskkill", "/PID", "7", "/T", "/F")
 
 
 @pytest.mark.parametrize("pid", [0, -1])
-def test_only_a_process_can_be_ended(pid: int) -> None:
-    """Never a group, never everything."""
+def test_an_invalid_pid_is_refused(pid: int) -> None:
+    """A pid of 0 or less is refused: it would mean a process group or all processes."""
     with pytest.raises(ValueError, match="is not a process id"):
         taskkill(pid, force=True)

@@ -1,4 +1,8 @@
-"""The states in which a run is stopped, reached for sure: each is awaited, none is slept for."""
+"""Fixtures that bring a run into a known state before a test stops it, and that start host
+processes.
+
+Each state is awaited; no test sleeps for it.
+"""
 
 from __future__ import annotations
 
@@ -18,29 +22,33 @@ from geminids.process.marker import MARKER
 from geminids.process.tree import marked
 
 STATES = ("api", "stubborn", "daemon", "daemon_ci")
-# The shell waits for its daemon: its own end would take along a child that has no session of its own yet.
+# The shell waits until the daemon has written its pid. If the shell ended earlier, the child would
+# not yet have its own session (setsid), and would end with the shell.
 _UP = "until test -s daemon.pid; do sleep 0.02; done;"
 _DAEMON = f"setsid sh -c 'echo $$ > daemon.pid; exec sleep 300' >/dev/null 2>&1 & {_UP}"
-# What the shell tool does; each shell writes its pid where the test finds it.
+# The command of the shell tool in each state. Each shell writes its pid to a file, for the test.
 _TOOL = {
     "stubborn": "trap '' TERM; sh -c 'echo $$ > tool.pid; exec sleep 300'",
     "daemon": f"{_DAEMON} echo $$ > tool.pid; sleep 300",
-    # The same for a tool that is over: what it started lives on, and the CLI is back at the API.
+    # With `left`: the tool has ended, its background process still runs, and the CLI waits for the
+    # API.
     "stubborn, left": f"setsid sh -c 'trap \"\" TERM; echo $$ > daemon.pid; exec sleep 300' >/dev/null 2>&1 & {_UP}",
     "daemon, left": _DAEMON,
 }
 
 
 @dataclass
-class Stage:
-    """One state of a run: scripted, awaited, and looked at afterwards."""
+class StopState:
+    """A state in which a test stops a run: it scripts the model, waits for the state, and checks
+    afterwards that nothing is left."""
 
     world: Any
     state: str
     left: bool = False
-    """The tool is over, and the API stalls: the state for an idle time-out, which a running tool prevents."""
+    """The tool has ended, its background process still runs, and the API stalls. Tests of the idle
+    time-out need this state, because a running tool prevents that time-out."""
     prompt: str = "hello"
-    """The replies are for this prompt alone, so that a second try finds its own."""
+    """The scripted replies answer only this prompt, so that a second state has its own replies."""
     before: int = 0
     files: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
@@ -53,7 +61,7 @@ class Stage:
             (self.world.cwd / name).unlink(missing_ok=True)
         self.options = {"approval": "yolo", "grace": 1.5}
         if self.state == "daemon_ci":
-            # The CLI then strips a tool's environment of all names but a few.
+            # With this variable, the CLI removes all but a few variables from a tool's environment.
             self.options["env"] = {"GITHUB_SHA": "0123456789abcdef"}
         if kind == "api":
             when(self.prompt, stall=True)
@@ -67,12 +75,12 @@ class Stage:
 
     @property
     def must_be_killed(self) -> bool:
-        """Whether our KILL ends the stubborn one."""
+        """True if the tool ignores SIGTERM, so that only SIGKILL ends it."""
         return self.state == "stubborn"
 
     @property
     def last_request(self) -> int:
-        """The number of the request that the state is reached with."""
+        """Number of the last request that the CLI has sent when the state is reached."""
         return self.before + (2 if self.files and self.left else 1)
 
     def is_there(self) -> bool:
@@ -81,7 +89,8 @@ class Stage:
         )
 
     def pid_in(self, name: str) -> int | None:
-        """The pid that a shell of the run has written into its folder."""
+        """Return the pid that a shell of the run wrote to this file, or None if it is not complete
+        yet."""
         try:
             text = (self.world.cwd / name).read_text()
         except FileNotFoundError:
@@ -89,40 +98,42 @@ class Stage:
         return int(text) if text.endswith("\n") else None
 
     async def reached(self) -> None:
-        """Wait for the state."""
+        """Wait until the run has reached the state."""
         with anyio.fail_after(90):
             while not self.is_there():
                 await anyio.sleep(0.02)
 
     def wait(self) -> None:
-        assert holds_soon(self.is_there, 90), "the state was never reached"
+        assert wait_until_true(self.is_there, 90), "the state was never reached"
 
     def assert_gone(self, mark: str | None = None) -> None:
-        """Nothing of the run is left, in the eyes of the system and not in ours alone."""
+        """Check that no process of the run is left, by its marker and by the pids in its files, and
+        that its connection is closed."""
         assert marked(mark or os.environ[MARKER]) == []
         for name in self.files:
             pid = self.pid_in(name)
             assert pid is not None
-            assert not carries_the_tests_mark(pid), f"{name}: {pid} lives"
+            assert not has_test_marker(pid), f"{name}: {pid} lives"
         gateway = self.world.gateway
         assert gateway.wait_until(lambda: gateway.open_connections == 0, 5), "the connection is still open"
         if self.state == "api" or self.left:
             assert gateway.gone[-1].n == self.last_request
 
 
-def carries_the_tests_mark(pid: int) -> bool:
-    """Whether this very process lives: a pid that was given to a stranger has not our mark."""
+def has_test_marker(pid: int) -> bool:
+    """Return whether a process runs and has this test's marker; a reused pid belongs to a process
+    without it."""
     try:
         return os.environ[MARKER] in psutil.Process(pid).environ().get(MARKER, "").split()
     except psutil.Error:
         return False
 
 
-def holds_soon(holds: Callable[[], object], seconds: float) -> bool:
-    """Whether something comes to hold within so many seconds."""
-    until = time.monotonic() + seconds
+def wait_until_true(holds: Callable[[], object], seconds: float) -> bool:
+    """Wait until `holds()` is true, and return whether that happened within `seconds`."""
+    deadline = time.monotonic() + seconds
     while not holds():
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
     return True
@@ -130,7 +141,7 @@ def holds_soon(holds: Callable[[], object], seconds: float) -> bool:
 
 @dataclass
 class Hosts:
-    """`geminids run` in processes of its own, as a user starts it."""
+    """Starts host processes such as `geminids run`, as a user does."""
 
     world: Any
     started: list[psutil.Popen] = field(default_factory=list)
@@ -149,7 +160,7 @@ class Hosts:
         return {**os.environ, **own, **extra}
 
     def run(self, *flags: str, env: dict[str, str] | None = None, output: str = "events") -> psutil.Popen:
-        """Start `geminids run` with these flags; its stdout and stderr go into files."""
+        """Start `geminids run` with these flags; its stdout and stderr go to files."""
         world = self.world
         argv = [
             sys.executable,
@@ -172,39 +183,40 @@ class Hosts:
 
 @pytest.fixture
 def hosts(world: Any) -> Iterator[Hosts]:
-    """Starts hosts; whichever the test has not waited for is ended."""
+    """Start host processes; after the test, kill those that still run."""
     hosts = Hosts(world)
     yield hosts
     for host in hosts.started:
         if host.poll() is None:
             host.kill()
             host.wait()
-    for file in (hosts.events, hosts.errors):  # shown where the test has failed
+    for file in (hosts.events, hosts.errors):  # pytest shows this if the test failed
         if file.exists():
             print(f"{file.name} ends with: {file.read_text(errors='replace')[-1500:]}")
 
 
 @pytest.fixture
-def stage(world: Any) -> Callable[..., Stage]:
-    """Makes a state to stop a run in: `stage("stubborn")`."""
-    return lambda state, **how: Stage(world, state, **how)
+def stop_state(world: Any) -> Callable[..., StopState]:
+    """Make a state in which a run is stopped, for example `stop_state("stubborn")`."""
+    return lambda state, **fields: StopState(world, state, **fields)
 
 
 @pytest.fixture
-def soon() -> Callable[[Callable[[], object], float], bool]:
-    """`soon(holds, seconds)`: whether something comes to hold in time."""
-    return holds_soon
+def wait_until() -> Callable[[Callable[[], object], float], bool]:
+    """`wait_until(holds, seconds)` waits until `holds()` is true and returns whether that happened
+    in time."""
+    return wait_until_true
 
 
 @pytest.fixture
-def lives() -> Callable[[int], bool]:
-    """`lives(pid)`: whether that process, started in this test, still runs."""
-    return carries_the_tests_mark
+def is_running() -> Callable[[int], bool]:
+    """`is_running(pid)` returns whether this process, started in the test, still runs."""
+    return has_test_marker
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path) -> Callable[[str], str]:
-    """Makes a program that stands in for the CLI, for what the real one cannot be brought to do."""
+def fake_cli(tmp_path: Path) -> Callable[[str], str]:
+    """Make a shell script that replaces the CLI, for cases that the real CLI cannot produce."""
 
     def make(script: str) -> str:
         file = tmp_path / "stand-in-gemini"

@@ -1,13 +1,16 @@
-"""What a recorded run must be in Claude's words, made from its events alone and with no code of ours."""
+"""The values that the claude dialect must have for a recorded run, computed from its events alone.
+
+This module uses no code of geminids.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-__all__ = ["MODES", "REASONS", "Run", "counted"]
+__all__ = ["MODES", "REASONS", "Run", "claude_counts"]
 
-# Claude's names for the tools that the recordings have, and their inputs.
+# Claude's names for the tools in the recordings.
 NAMES = {
     "read_file": "Read",
     "write_file": "Write",
@@ -25,49 +28,51 @@ REASONS = {
     "interrupted": "aborted_streaming",
     "timed_out": "aborted_streaming",
 }
-# What the API refused has the subtype `success` too, and names the mistake.
+# A request that the API refused also has the subtype `success`, and this error.
 REFUSED = {"auth": "authentication_failed", "bad_request": "invalid_request"}
 
 
 class Run:
-    """A recording, by what its lines must say."""
+    """A recorded run and the values that its lines must have."""
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
         self.events = events
-        self.started = self.of("started")[0]
+        self.started = self.events_of("started")[0]
         self.finished = events[-1]
-        self.ended = self.of("tool_finished")
+        self.ended = self.events_of("tool_finished")
 
-    def of(self, kind: str) -> list[dict[str, Any]]:
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["type"] == kind]
 
     @property
     def thoughts(self) -> list[str]:
-        told = ((event["subject"], event["text"]) for event in self.of("thought"))
-        return [f"{subject}: {text}" if subject else text for subject, text in told]
+        thoughts = ((event["subject"], event["text"]) for event in self.events_of("thought"))
+        return [f"{subject}: {text}" if subject else text for subject, text in thoughts]
 
     @property
     def calls(self) -> list[tuple[str, str, dict[str, Any]]]:
-        """Id, name and input, in the order in which they began; the warm lane tells an input at the end."""
+        """Id, name and input of each call, in the order of their start. The
+        warm transport reports the input only at the end of a call or with the
+        permission request."""
         late = {event["id"]: event["input"] for event in self.ended}
-        asked = {event["id"]: {"command": event["command"]} for event in self.of("permission_asked")}
+        asked = {event["id"]: {"command": event["command"]} for event in self.events_of("permission_asked")}
         return [
             _call(
                 event["id"], event["name"], event["input"] or late.get(event["id"]) or asked.get(event["id"])
             )
-            for event in self.of("tool_started")
+            for event in self.events_of("tool_started")
         ]
 
     @property
     def results(self) -> list[tuple[str, str, bool, str | None]]:
-        """Id, what the model was told, whether that was bad, and whose call it was."""
+        """Id, result text, whether it is an error, and the parent call."""
         return [
             (e["id"], e["output"] or e["error"] or "", e["status"] != "ok", e["parent"]) for e in self.ended
         ]
 
     @property
-    def asides(self) -> list[str | None]:
-        """Errors that the model was not told."""
+    def hidden_errors(self) -> list[str | None]:
+        """The error of each call that the model does not see, or None."""
         return [
             f"Error: {e['error']}" if e["error"] and e["output"] and e["error"] != e["output"] else None
             for e in self.ended
@@ -77,20 +82,21 @@ class Run:
     def denials(self) -> list[dict[str, Any]]:
         denied = {event["id"] for event in self.ended if event["status"] == "denied"}
         return [
-            {"tool_name": name, "tool_use_id": own, "tool_input": given}
-            for own, name, given in self.calls
-            if own in denied
+            {"tool_name": name, "tool_use_id": call_id, "tool_input": call_input}
+            for call_id, name, call_input in self.calls
+            if call_id in denied
         ]
 
     @property
     def requests(self) -> list[tuple[str, dict[str, int]]]:
-        """The model and the tokens of each answer of the agent itself."""
-        own = [event for event in self.of("tokens_used") if event["role"] == "main"]
+        """The model and the tokens of each answer in the main conversation."""
+        own = [event for event in self.events_of("tokens_used") if event["role"] == "main"]
         answered = [event for event in own if (event.get("status") or 200) < 400]
-        # Of an interrupted answer no tokens are known.
-        nothing = {"cache_creation_input_tokens": 0}
+        # The tokens of an interrupted answer are unknown.
+        unknown = {"cache_creation_input_tokens": 0}
         return [
-            (event["model"], counted(event) if event["input"] is not None else nothing) for event in answered
+            (event["model"], claude_counts(event) if event["input"] is not None else unknown)
+            for event in answered
         ]
 
     @property
@@ -98,11 +104,11 @@ class Run:
         used = (self.finished["usage"] or {}).get("models", ())
         unknown = dict.fromkeys(("webSearchRequests", "costUSD", "contextWindow", "maxOutputTokens"))
         cost = self.finished.get("cost") or {}
-        paid = {one["model"]: {"costUSD": one["usd"]} for one in cost.get("models", ())}
+        paid = {model["model"]: {"costUSD": model["usd"]} for model in cost.get("models", ())}
         return {
-            one["model"]: {**_of_model(counted(one)), **unknown, **paid.get(one["model"], {})}
-            for one in used
-            if not one.get("unknown")
+            model["model"]: {**_model_usage(claude_counts(model)), **unknown, **paid.get(model["model"], {})}
+            for model in used
+            if not model.get("unknown")
         }
 
     @property
@@ -115,29 +121,30 @@ class Run:
         return "success" if self.refusal else SUBTYPES.get(self.finished["outcome"], "error_during_execution")
 
 
-def counted(usage: dict[str, Any]) -> dict[str, int]:
-    """Cached tokens are no part of the input, thinking is part of the output; what is unknown is not there."""
-    told = {"input_tokens": usage["input"] - usage["cached"], "cache_creation_input_tokens": 0}
-    told["cache_read_input_tokens"] = usage["cached"]
+def claude_counts(usage: dict[str, Any]) -> dict[str, int]:
+    """Convert token counts to Claude's.
+    Input excludes cached tokens, output includes thinking, and unknown counts are left out."""
+    counts = {"input_tokens": usage["input"] - usage["cached"], "cache_creation_input_tokens": 0}
+    counts["cache_read_input_tokens"] = usage["cached"]
     if usage["thinking"] is not None:
-        told["output_tokens"] = usage["output"] + usage["thinking"]
-    return told
+        counts["output_tokens"] = usage["output"] + usage["thinking"]
+    return counts
 
 
-def _of_model(told: dict[str, int]) -> dict[str, int | None]:
+def _model_usage(counts: dict[str, int]) -> dict[str, int | None]:
     def camel(name: str) -> str:
-        return re.sub("_(.)", lambda found: found[1].upper(), name)
+        return re.sub("_(.)", lambda match: match[1].upper(), name)
 
-    return {"outputTokens": None} | {camel(name): count for name, count in told.items()}
+    return {"outputTokens": None} | {camel(name): count for name, count in counts.items()}
 
 
-def _call(own: str, name: str, given: dict[str, Any] | None) -> tuple[str, str, dict[str, Any]]:
-    told = dict(given or {})
+def _call(call_id: str, name: str, tool_input: dict[str, Any] | None) -> tuple[str, str, dict[str, Any]]:
+    arguments = dict(tool_input or {})
     if name == "replace":
-        told.pop("instruction", None)
+        arguments.pop("instruction", None)
     elif name == "list_directory":
-        told = {"pattern": "*", "path": told["dir_path"]}
+        arguments = {"pattern": "*", "path": arguments["dir_path"]}
     elif name == "invoke_agent":
-        prompt = told["prompt"]
-        told = {"prompt": prompt, "description": prompt, "subagent_type": told["agent_name"]}
-    return own, NAMES.get(name, name), told
+        prompt = arguments["prompt"]
+        arguments = {"prompt": prompt, "description": prompt, "subagent_type": arguments["agent_name"]}
+    return call_id, NAMES.get(name, name), arguments

@@ -1,4 +1,4 @@
-"""Pieces of messages, put together as a reader of Claude's API does it, and held against the whole messages."""
+"""Check that the streamed pieces of each message add up to the complete message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["check_pieces"]
 
-_GROWS = {
+_DELTA_FIELDS = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
     "input_json_delta": ("input", "partial_json"),
@@ -16,74 +16,78 @@ _KINDS = {"text": "TextBlock", "thinking": "ThinkingBlock", "tool_use": "ToolUse
 
 
 def check_pieces(messages: list[Any], stream_event: Any, whole: Any) -> None:
-    """Every message of the agent itself comes in pieces first, which make the same message; no other does."""
-    made: dict[str, Any] | None = None
+    """Check that pieces precede each main message and add up to it. Other messages have none."""
+    draft: dict[str, Any] | None = None
     for message in messages:
         if isinstance(message, stream_event):
-            made = _grown(made, message)
-        elif made is not None and not made["open"]:
-            _check_whole(message, made)
-            made = None
-        elif made is not None and getattr(message, "parent_tool_use_id", None) is None:
-            raise ValueError(f"a line among the pieces of {made['id']}")
+            draft = _add_piece(draft, message)
+        elif draft is not None and not draft["open"]:
+            _check_whole(message, draft)
+            draft = None
+        elif draft is not None and getattr(message, "parent_tool_use_id", None) is None:
+            raise ValueError(f"another line between the pieces of {draft['id']}")
         elif isinstance(message, whole) and not message.error and message.parent_tool_use_id is None:
-            raise ValueError(f"no pieces before {message.message_id}")
-    if made is not None:
-        raise ValueError(f"the pieces of {made['id']} were not followed by the message")
+            raise ValueError(f"message {message.message_id} has no pieces before it")
+    if draft is not None:
+        raise ValueError(f"message {draft['id']} is missing after its pieces")
 
 
-def _grown(made: dict[str, Any] | None, piece: Any) -> dict[str, Any]:
+def _add_piece(draft: dict[str, Any] | None, piece: Any) -> dict[str, Any]:
     event = piece.event
     if piece.parent_tool_use_id is not None:
-        raise ValueError("a subagent's message came in pieces")
+        raise ValueError("a subagent's message has pieces")
     if event["type"] == "message_start":
         first = event["message"]
-        if made is not None or first["content"] or first["stop_reason"] is not None:
-            raise ValueError(f"a message that does not begin: {event}")
+        if draft is not None or first["content"] or first["stop_reason"] is not None:
+            raise ValueError(f"invalid start of a message: {event}")
         return {"id": first["id"], "first": first["usage"], "blocks": [], "open": True, "block": None}
-    if made is None or not made["open"]:
-        raise ValueError(f"a piece of no message: {event}")
+    if draft is None or not draft["open"]:
+        raise ValueError(f"a piece outside a message: {event}")
     if event["type"] in ("content_block_start", "content_block_delta", "content_block_stop"):
-        _grow_block(made, event)
-    elif event["type"] == "message_delta" and made["block"] is None:
+        _add_to_block(draft, event)
+    elif event["type"] == "message_delta" and draft["block"] is None:
         if event["delta"] != {"stop_reason": event["delta"]["stop_reason"], "stop_sequence": None}:
-            raise ValueError(f"an odd end of a message: {event}")
-        made |= {"stop": event["delta"]["stop_reason"], "usage": event["usage"]}
-    elif event["type"] == "message_stop" and "stop" in made:
-        made["open"] = False
+            raise ValueError(f"invalid end of a message: {event}")
+        draft |= {"stop": event["delta"]["stop_reason"], "usage": event["usage"]}
+    elif event["type"] == "message_stop" and "stop" in draft:
+        draft["open"] = False
     else:
-        raise ValueError(f"an odd piece: {event}")
-    return made
+        raise ValueError(f"unexpected piece: {event}")
+    return draft
 
 
-def _grow_block(made: dict[str, Any], event: dict[str, Any]) -> None:
-    begins = event["type"] == "content_block_start"
-    if event["index"] != len(made["blocks"]) - (0 if begins else 1) or begins != (made["block"] is None):
-        raise ValueError(f"a block out of its place: {event}")
-    if begins:
+def _add_to_block(draft: dict[str, Any], event: dict[str, Any]) -> None:
+    is_start = event["type"] == "content_block_start"
+    if event["index"] != len(draft["blocks"]) - (0 if is_start else 1) or is_start != (
+        draft["block"] is None
+    ):
+        raise ValueError(f"a block at the wrong position: {event}")
+    if is_start:
         block = dict(event["content_block"])
         if block["type"] == "tool_use":
             block["input"] = "" if block["input"] == {} else block["input"]
-        made["block"] = block
-        made["blocks"].append(block)
+        draft["block"] = block
+        draft["blocks"].append(block)
     elif event["type"] == "content_block_delta":
-        grows, told = _GROWS[event["delta"]["type"]]
-        made["block"][grows] += event["delta"][told]
+        field, source = _DELTA_FIELDS[event["delta"]["type"]]
+        draft["block"][field] += event["delta"][source]
     else:
-        made["block"] = None
+        draft["block"] = None
 
 
-def _check_whole(message: Any, made: dict[str, Any]) -> None:
-    blocks = [(_KINDS[block["type"]], _fields(block)) for block in made["blocks"]]
+def _check_whole(message: Any, draft: dict[str, Any]) -> None:
+    blocks = [(_KINDS[block["type"]], _fields(block)) for block in draft["blocks"]]
     whole = [(type(block).__name__, vars(block)) for block in message.content]
-    found = (message.message_id, whole, message.stop_reason, message.usage)
-    expected = (made["id"], blocks, made["stop"], made["usage"])
-    if found != expected:
-        raise ValueError(f"the message is {found!r}, and its pieces are {expected!r}")
-    if made["first"] not in ({}, message.usage):
-        raise ValueError(f"the message begins with {made['first']}, and has {message.usage}")
+    complete = (message.message_id, whole, message.stop_reason, message.usage)
+    assembled = (draft["id"], blocks, draft["stop"], draft["usage"])
+    if complete != assembled:
+        raise ValueError(f"the message is {complete!r}, but its pieces add up to {assembled!r}")
+    if draft["first"] not in ({}, message.usage):
+        raise ValueError(
+            f"the first piece has the usage {draft['first']}, but the message has {message.usage}"
+        )
 
 
 def _fields(block: dict[str, Any]) -> dict[str, Any]:
-    told = {name: value for name, value in block.items() if name != "type"}
-    return told | ({"input": json.loads(told["input"])} if block["type"] == "tool_use" else {})
+    fields = {name: value for name, value in block.items() if name != "type"}
+    return fields | ({"input": json.loads(fields["input"])} if block["type"] == "tool_use" else {})

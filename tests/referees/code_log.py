@@ -1,8 +1,9 @@
-"""A referee that is not ours: `claude-code-log` renders exported sessions to HTML, with every message in it.
+"""Referee: `claude-code-log` renders exported sessions to HTML, and every message must be in the
+page.
 
 python tests/referees/code_log.py PATH/TO/claude-code-log
 
-Exits with 1 and a message at the first session that is not rendered whole.
+The program exits with 1 and a message at the first session that is not rendered completely.
 """
 
 from __future__ import annotations
@@ -26,40 +27,45 @@ def main(renderer: str) -> int:
     files = sorted(RECORDINGS.glob("0.61.0/session-*.jsonl")) + sorted(
         RECORDINGS.glob("0.41.2/session-*.jsonl")
     )
-    read = 0
+    rendered = 0
     for file in files:
         messages = geminids.sessions.load(file).messages
-        said = [one.text.strip() for one in messages if one.is_prompt or one.type == "gemini"]
-        said = [text for text in said if text]
-        if not said:
+        texts = [
+            message.text.strip() for message in messages if message.is_prompt or message.type == "gemini"
+        ]
+        texts = [text for text in texts if text]
+        if not texts:
             continue
         lines = b"".join(transcript(geminids.sessions.load(file), cwd="/made/up"))
-        page = _rendered(renderer, lines)
-        missing = [text for text in (*said, *_done(lines)) if not _is_in(text, page)]
+        page = _render(renderer, lines)
+        missing = [text for text in (*texts, *_tool_texts(lines)) if not _is_in(text, page)]
         if missing:
-            print(f"{file.name}: not in the page: {missing[0][:200]!r}", file=sys.stderr)
+            print(f"{file.name}: this text is missing in the page: {missing[0][:200]!r}", file=sys.stderr)
             return 1
-        read += 1
-    print(f"claude-code-log rendered {read} sessions whole")
-    return 0 if read else 1
+        rendered += 1
+    print(f"claude-code-log rendered {rendered} sessions completely")
+    return 0 if rendered else 1
 
 
-def _done(lines: bytes) -> Iterator[str]:
-    """What was thought, asked of tools and told by them. What came of a Write the renderer leaves out."""
-    written = set()
+def _tool_texts(lines: bytes) -> Iterator[str]:
+    """Yield thoughts, tool inputs and tool results.
+    The renderer leaves out the result of a Write, so this function does, too."""
+    write_calls = set()
     messages = [json.loads(line).get("message", {}).get("content", "") for line in lines.splitlines()]
     for block in (block for content in messages if isinstance(content, list) for block in content):
         match block:
             case {"type": "thinking", "thinking": text}:
                 yield text
-            case {"type": "tool_use", "id": own, "name": name, "input": given}:
-                written |= {own} if name == "Write" else set()
-                yield from (value for value in given.values() if isinstance(value, str))
-            case {"type": "tool_result", "tool_use_id": own, "content": str(text)} if own not in written:
+            case {"type": "tool_use", "id": call_id, "name": name, "input": tool_input}:
+                write_calls |= {call_id} if name == "Write" else set()
+                yield from (value for value in tool_input.values() if isinstance(value, str))
+            case {"type": "tool_result", "tool_use_id": call_id, "content": str(text)} if (
+                call_id not in write_calls
+            ):
                 yield text
 
 
-def _rendered(renderer: str, lines: bytes) -> str:
+def _render(renderer: str, lines: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "5f0c0f5e-0000-4000-8000-000000000001.jsonl"
         exported.write_bytes(lines)
@@ -71,7 +77,8 @@ def _rendered(renderer: str, lines: bytes) -> str:
 
 
 def _is_in(text: str, page: str) -> bool:
-    """By its words: the renderer makes Markdown of it."""
+    """Return whether the page contains the words of the text in order.
+    The renderer formats the text as Markdown, so only words are compared."""
     plain = " ".join(re.findall(r"\w+", html.unescape(re.sub(r"<[^>]*>", " ", page))))
     return " ".join(re.findall(r"\w+", text)) in plain
 

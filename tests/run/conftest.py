@@ -1,4 +1,5 @@
-"""What the tests of the lane share: the laws that every run keeps, and a look at memory."""
+"""Shared fixtures of the run tests: checks that hold for every run, and limits for memory and
+time."""
 
 from __future__ import annotations
 
@@ -14,19 +15,19 @@ import pytest
 import geminids
 from geminids import Finished, Options, Started, Text, ToolFinished, ToolStarted
 
-StandIn = Callable[..., Options]
+FakeCli = Callable[..., Options]
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Both event loops."""
+    """The name of an event loop: each async test runs on both."""
     backend: str = request.param
     return backend
 
 
 @pytest.fixture
-def checked() -> Callable[[Sequence[Any]], Finished]:
-    """Check the laws that every run keeps; gives its `Finished`."""
+def check_run() -> Callable[[Sequence[Any]], Finished]:
+    """A function that checks the rules of every run and returns its `Finished` event."""
 
     def check(events: Sequence[Any]) -> Finished:
         assert [event.seq for event in events] == list(range(len(events)))
@@ -35,20 +36,20 @@ def checked() -> Callable[[Sequence[Any]], Finished]:
         assert [type(event) for event in events].count(Finished) == 1
         assert [type(event) for event in events].count(Started) == 1
         assert "".join(event.text for event in events if isinstance(event, Text)) == finished.text
-        begun = [event.id for event in events if isinstance(event, ToolStarted)]
-        assert sorted(begun) == sorted(event.id for event in events if isinstance(event, ToolFinished))
+        started = [event.id for event in events if isinstance(event, ToolStarted)]
+        assert sorted(started) == sorted(event.id for event in events if isinstance(event, ToolFinished))
         return finished
 
     return check
 
 
 @pytest.fixture
-def events_of(stand_in: StandIn, checked: Callable[[Sequence[Any]], Finished]) -> Callable[..., list[Any]]:
-    """Run a body of Python as the CLI, to its end; gives the events, whose laws are checked."""
+def events_of(fake_cli: FakeCli, check_run: Callable[[Sequence[Any]], Finished]) -> Callable[..., list[Any]]:
+    """A function that runs a Python body as the CLI and returns the checked events of the run."""
 
     def run(body: str, prompt: str = "hello", **fields: Any) -> list[Any]:
-        events = list(geminids.stream_sync(prompt, stand_in(body, **fields)))
-        checked(events)
+        events = list(geminids.stream_sync(prompt, fake_cli(body, **fields)))
+        check_run(events)
         return events
 
     return run
@@ -56,26 +57,26 @@ def events_of(stand_in: StandIn, checked: Callable[[Sequence[Any]], Finished]) -
 
 @pytest.fixture
 def memory_within() -> Callable[[float], AbstractContextManager[None]]:
-    """Within the block, this process may grow by so many megabytes at its peak."""
+    """A context manager: within its block this process may grow by at most so many megabytes."""
 
     @contextmanager
     def within(megabytes: float) -> Iterator[None]:
         process = psutil.Process()
         before = peak = process.memory_info().rss
-        over = threading.Event()
+        ended = threading.Event()
 
-        def look() -> None:
+        def watch() -> None:
             nonlocal peak
-            while not over.wait(0.01):
+            while not ended.wait(0.01):
                 peak = max(peak, process.memory_info().rss)
 
-        looking = threading.Thread(target=look)
-        looking.start()
+        watcher = threading.Thread(target=watch)
+        watcher.start()
         try:
             yield
         finally:
-            over.set()
-            looking.join()
+            ended.set()
+            watcher.join()
         grown = (peak - before) / 1e6
         assert grown < megabytes, f"grew by {grown:.0f} MB"
 
@@ -84,12 +85,12 @@ def memory_within() -> Callable[[float], AbstractContextManager[None]]:
 
 @pytest.fixture
 def seconds_within() -> Callable[[float], AbstractContextManager[None]]:
-    """The block takes no longer than that."""
+    """A context manager: its block must not take longer than so many seconds."""
 
     @contextmanager
     def within(seconds: float) -> Iterator[None]:
-        began = time.monotonic()
+        start = time.monotonic()
         yield
-        assert time.monotonic() - began < seconds
+        assert time.monotonic() - start < seconds
 
     return within

@@ -1,4 +1,5 @@
-"""What the gateway sees becomes events of the run, and its reason is the ending's."""
+"""Tests of `GatewayEvents`: messages of the gateway become events of the run and decide how it
+ends."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from geminids.run.recorder import RunRecorder
 from geminids.spending.tokens import Counts
 
 
-class Seen:
-    """The events that the gateway's messages become."""
+class Observed:
+    """A `GatewayEvents` with its lease and mailbox; collects the events and halts."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
@@ -42,21 +43,21 @@ class Seen:
             self.halts.append,
         )
 
-    def tell(self, *told: Any) -> list[Any]:
+    def deliver(self, *messages: Any) -> list[Any]:
         self.events.clear()
-        for one in told:
-            self.lease.mailbox.put(one)
+        for message in messages:
+            self.lease.mailbox.put(message)
         self.gateway.read()
         return list(self.events)
 
 
 @pytest.fixture
-def seen(tmp_path: Path) -> Seen:
-    return Seen(Places(tmp_path))
+def observed(tmp_path: Path) -> Observed:
+    return Observed(Places(tmp_path))
 
 
 def answered(number: int = 1, **fields: Any) -> Answered:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "number": number,
         "at": 1,
         "model": "m",
@@ -76,19 +77,23 @@ def answered(number: int = 1, **fields: Any) -> Answered:
         "duration_ms": 5,
         "whole": True,
     }
-    return Answered(**{**given, **fields})
+    return Answered(**{**defaults, **fields})
 
 
-def test_each_answer_is_told_with_its_tokens_and_times(seen: Seen) -> None:
-    """The served model is the one that counts; numbers have no gaps."""
-    (used,) = seen.tell(answered(served="m-001"))
+def test_each_answer_is_reported_with_its_tokens_and_times(observed: Observed) -> None:
+    """An answered request becomes `TokensUsed` with the model that answered, its tokens and its
+    times."""
+    (used,) = observed.deliver(answered(served="m-001"))
     assert isinstance(used, TokensUsed)
     assert (used.model, used.input, used.cached, used.output, used.thinking) == ("m-001", 10, 1, 2, 3)
     assert (used.request, used.first_byte_ms, used.duration_ms, used.seq) == (1, 4, 5, 0)
 
 
-def test_turns(seen: Seen) -> None:
-    """Each new question of the main conversation is one; the same question again, and other requests, are not."""
+def test_new_main_requests_start_turns(observed: Observed) -> None:
+    """Each new request of the main conversation starts a turn.
+
+    A repeated request, and requests of other roles, do not.
+    """
     answers = [
         answered(1, role="router", turn=0),
         answered(2, turn=1),
@@ -96,12 +101,13 @@ def test_turns(seen: Seen) -> None:
         answered(4, turn=2),
         answered(5, turn=2, repeat=True),
     ]
-    assert [event.turn for event in seen.tell(*answers)] == [1, 1, 1, 2, 2]
+    assert [event.turn for event in observed.deliver(*answers)] == [1, 1, 1, 2, 2]
 
 
-def test_each_request_has_its_role_status_and_price(seen: Seen) -> None:
-    """The price is that of the served model, and None if nobody knows it."""
-    (used, unknown) = seen.tell(
+def test_each_request_has_its_role_status_and_price(observed: Observed) -> None:
+    """`TokensUsed` has the price of the model that answered; the price of an unknown model is
+    None."""
+    (used, unknown) = observed.deliver(
         answered(1, model="gemini-2.5-pro", served="gemini-2.5-flash-001", role="router"),
         answered(2, served="made-up"),
     )
@@ -111,7 +117,7 @@ def test_each_request_has_its_role_status_and_price(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "level", "code", "words", "status", "tokens"),
+    ("fields", "level", "code", "message", "status", "tokens"),
     [
         ({"status": 429, "error": "slow down"}, "warning", "retry", "HTTP 429: slow down", 429, 0),
         ({"status": 400, "error": "a-secret-value"}, "warning", "request", "HTTP 400: ***", 400, 0),
@@ -125,53 +131,64 @@ def test_each_request_has_its_role_status_and_price(seen: Seen) -> None:
         ),
         ({"whole": False}, "info", "request", "given up by the CLI", None, None),
     ],
-    ids=["refused", "not tried again", "broken", "given up"],
+    ids=["refused", "not retried", "broken", "given up"],
 )
-def test_a_request_that_failed(
-    seen: Seen,
+def test_a_failed_request_is_a_notice(
+    observed: Observed,
     fields: dict[str, Any],
     level: str,
     code: str,
-    words: str,
+    message: str,
     status: int | None,
     tokens: int | None,
 ) -> None:
-    """It is reported as it happens, with attempt and status. A refusal costs nothing; else the tokens are unknown."""
-    notice, used = seen.tell(answered(3, counts=None, attempt=2, **fields))
+    """A failed request becomes a notice with attempt and status.
+
+    A refused request used no tokens; otherwise the tokens are unknown.
+    """
+    notice, used = observed.deliver(answered(3, counts=None, attempt=2, **fields))
     assert isinstance(notice, Notice)
-    assert (notice.level, notice.code, words in notice.message) == (level, code, True)
+    assert (notice.level, notice.code, message in notice.message) == (level, code, True)
     assert (notice.retry, notice.request) == (Retry(2, status), 3)
     assert (used.input, used.output) == (tokens, tokens)
 
 
-def test_what_never_reached_the_api_is_no_request(seen: Seen) -> None:
-    """A notice says that it failed; nothing is counted."""
-    (notice,) = seen.tell(answered(counts=None, status=None, whole=False, sent=False, fault="no such host"))
+def test_an_unsent_request_is_not_counted(observed: Observed) -> None:
+    """A request that did not reach the API becomes a notice, and no `TokensUsed`."""
+    (notice,) = observed.deliver(
+        answered(counts=None, status=None, whole=False, sent=False, fault="no such host")
+    )
     assert notice.code == "retry"
 
 
-def test_findings_are_notices_about_a_request(seen: Seen) -> None:
-    """A discarded answer goes to the request log: no session file holds it."""
-    seen.tell(answered(1))
-    (notice,) = seen.tell(Finding("discarded", 1, "thrown away"))
+def test_findings_are_notices_about_a_request(observed: Observed) -> None:
+    """A finding becomes a notice.
+
+    A discarded answer is also written to the request log, because no session file contains it.
+    """
+    observed.deliver(answered(1))
+    (notice,) = observed.deliver(Finding("discarded", 1, "thrown away"))
     assert (notice.code, notice.request, notice.level) == ("discarded", 1, "warning")
-    (logged,) = read_request_log(seen.places)
+    (logged,) = read_request_log(observed.places)
     assert (logged.request, logged.discarded, logged.input) == (1, True, 10)
-    (notice,) = seen.tell(Finding("compression", 2, "shorter"))
+    (notice,) = observed.deliver(Finding("compression", 2, "shorter"))
     assert notice.level == "info"
 
 
 @pytest.mark.parametrize("reason", ["MAX_TOKENS", "SAFETY"])
-def test_an_answer_that_did_not_end_with_stop(seen: Seen, reason: str) -> None:
-    """A notice has the reason as its code; the reason of the last main answer is kept."""
-    used, notice = seen.tell(answered(1, finish=reason))
+def test_an_unusual_finish_reason_is_a_notice(observed: Observed, reason: str) -> None:
+    """Another finish reason than STOP becomes a notice with the reason as its code.
+
+    `finish_reason` is that of the last main answer.
+    """
+    used, notice = observed.deliver(answered(1, finish=reason))
     assert isinstance(used, TokensUsed)
     assert (notice.code, notice.request) == (reason.lower(), 1)
-    assert seen.gateway.finish_reason == reason
-    seen.tell(answered(2, role="search", finish="STOP"))
-    assert seen.gateway.finish_reason == reason
-    assert len(seen.tell(answered(3))) == 1
-    assert seen.gateway.finish_reason == "STOP"
+    assert observed.gateway.finish_reason == reason
+    observed.deliver(answered(2, role="search", finish="STOP"))
+    assert observed.gateway.finish_reason == reason
+    assert len(observed.deliver(answered(3))) == 1
+    assert observed.gateway.finish_reason == "STOP"
 
 
 @pytest.mark.parametrize(
@@ -183,18 +200,19 @@ def test_an_answer_that_did_not_end_with_stop(seen: Seen, reason: str) -> None:
     ],
     ids=["interrupted", "refused", "not sent"],
 )
-def test_a_request_without_an_answer_has_no_finish_reason(seen: Seen, fields: dict[str, Any]) -> None:
-    """The reason of the answer before it is not kept."""
-    seen.tell(answered(1), answered(2, counts=None, finish=None, **fields))
-    assert seen.gateway.finish_reason is None
+def test_a_request_without_an_answer_has_no_finish_reason(observed: Observed, fields: dict[str, Any]) -> None:
+    """After a request without an answer, `finish_reason` is None and not that of the answer
+    before."""
+    observed.deliver(answered(1), answered(2, counts=None, finish=None, **fields))
+    assert observed.gateway.finish_reason is None
 
 
-def test_waiting_and_remarks_are_notices(seen: Seen) -> None:
-    """With their own codes."""
-    told = seen.tell(
+def test_waiting_and_remarks_are_notices(observed: Observed) -> None:
+    """Waits and remarks become notices with their own codes."""
+    notices = observed.deliver(
         Waiting(number=4, seconds=2.5, reason="the API asked for it"), Remark(code="replay", text="x")
     )
-    assert [(one.code, one.level) for one in told] == [("waiting", "info"), ("replay", "warning")]
+    assert [(notice.code, notice.level) for notice in notices] == [("waiting", "info"), ("replay", "warning")]
 
 
 @pytest.mark.parametrize(
@@ -206,37 +224,41 @@ def test_waiting_and_remarks_are_notices(seen: Seen) -> None:
         ("gone", "failed", "network"),
     ],
 )
-def test_a_halt_ends_the_run(seen: Seen, kind: Any, outcome: str, failure: str | None) -> None:
-    """The lane is told, and the ending is the halt's."""
+def test_a_halt_ends_the_run(observed: Observed, kind: Any, outcome: str, failure: str | None) -> None:
+    """The first halt stops the attempt and decides how the run ends; later halts are ignored."""
     halt = Halt(kind=kind, message="enough", hint="more")
-    seen.tell(halt, Halt(kind="gone", message="later", hint=""))
-    assert seen.halts[-1] == seen.gateway.halted == halt, "the first word counts"
+    observed.deliver(halt, Halt(kind="gone", message="later", hint=""))
+    assert observed.halts[-1] == observed.gateway.halted == halt, "the first halt counts"
     ending = ending_of(halt)
     assert ending.reason is not None
     assert (ending.outcome, ending.reason.splitlines()[0]) == (outcome, "enough")
-    assert "more" in (ending.failure.hint if ending.failure else ending.reason), "the next step is told"
+    assert "more" in (ending.failure.hint if ending.failure else ending.reason), "the next step is shown"
     assert (ending.failure.kind if ending.failure else None) == failure
 
 
-def test_what_the_gateway_knows_better(seen: Seen) -> None:
-    """A broken way is named; other failures stay as the CLI told them."""
+def test_a_network_failure_is_explained(observed: Observed) -> None:
+    """A network failure gets the gateway's description of the broken connection; other failures
+    keep the CLI's message."""
     failure = Failure(kind="network", message="fetch failed", retryable=True, hint="h")
     bare = Ending("failed", "fetch failed", failure)
-    assert seen.gateway.explain(bare, answer="") is bare
-    seen.tell(answered(counts=None, status=None, whole=False, fault="no such host: x.invalid"))
-    explained = seen.gateway.explain(bare, answer="")
+    assert observed.gateway.explain(bare, answer="") is bare
+    observed.deliver(answered(counts=None, status=None, whole=False, fault="no such host: x.invalid"))
+    explained = observed.gateway.explain(bare, answer="")
     assert explained.failure is not None
     assert "no such host: x.invalid" in explained.failure.message
     other = Ending("failed", "m", Failure(kind="auth", message="m", retryable=False, hint="h"))
-    assert seen.gateway.explain(other, answer="") is other
+    assert observed.gateway.explain(other, answer="") is other
 
 
 @pytest.mark.parametrize("reason", ["SAFETY", "PROHIBITED_CONTENT", "OTHER", "MAX_TOKENS", "STOP"])
-def test_what_a_filter_blocked_is_not_retryable(seen: Seen, reason: str) -> None:
-    """The failure names the filter. A blocked run without a filter stays as it was told."""
+def test_a_blocked_answer_is_not_retryable(observed: Observed, reason: str) -> None:
+    """If a filter blocked the answer, the failure names the filter and is not retryable.
+
+    Otherwise it is unchanged.
+    """
     bare = Ending("failed", "m", Failure(kind="blocked", message="m", retryable=True, hint="h"))
-    seen.tell(answered(finish=reason))
-    explained = seen.gateway.explain(bare, answer="")
+    observed.deliver(answered(finish=reason))
+    explained = observed.gateway.explain(bare, answer="")
     if reason in ("MAX_TOKENS", "STOP"):
         assert explained is bare
         return

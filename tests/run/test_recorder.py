@@ -1,4 +1,5 @@
-"""The queue of events: every batch, once, in order, and no more memory than a few megabytes."""
+"""Tests of `EventQueue`: it returns every event once and in order, and holds only a few megabytes
+in memory."""
 
 from __future__ import annotations
 
@@ -17,18 +18,18 @@ from geminids.run.recorder import EventQueue
 MEGABYTE = 1024 * 1024
 
 
-def _all(puts: list[tuple[int, int, int]]) -> None:
-    """Put and take as told; in the end everything has come out as it went in."""
+def _check_queue(puts: list[tuple[int, int, int]]) -> None:
+    """Put and take batches in the given order, and check that all events come out in order."""
     queue, recorder = EventQueue(), EventNumbers()
     expected: list[Event] = []
-    found: list[Event] = []
+    taken_events: list[Event] = []
 
-    async def take(most: int) -> None:
-        while most and (queue._batches or queue._file or queue._overflow):
-            found.extend(await queue.take() or ())
-            most -= 1
+    async def take(limit: int) -> None:
+        while limit and (queue._batches or queue._file or queue._overflow):
+            taken_events.extend(await queue.take() or ())
+            limit -= 1
 
-    async def play() -> None:
+    async def put_and_take() -> None:
         for events, size, taken in puts:
             batch = [recorder.notice("info", "noise", "x") for _ in range(events)]
             expected.extend(batch)
@@ -38,27 +39,28 @@ def _all(puts: list[tuple[int, int, int]]) -> None:
         await take(10**9)
         assert await queue.take() is None
 
-    anyio.run(play)
-    assert found == expected
+    anyio.run(put_and_take)
+    assert taken_events == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3 * MEGABYTE), st.integers(0, 3)), max_size=30))
-def test_any_order_of_putting_and_taking_keeps_the_order(puts: list[tuple[int, int, int]]) -> None:
-    """Whether a batch waits in memory or on disk cannot be told from what comes out."""
-    _all(puts)
+def test_events_come_out_in_order(puts: list[tuple[int, int, int]]) -> None:
+    """Events come out in order, also if some batches were written to disk, for any sequence of puts
+    and takes."""
+    _check_queue(puts)
 
 
-def test_a_full_disk_costs_memory_and_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be written stays in memory, behind what was written before."""
-    real, calls = os.pwrite, 0
+def test_a_full_disk_loses_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the disk is full, further batches stay in memory, and no event is lost."""
+    real_pwrite, calls = os.pwrite, 0
 
-    def full(fd: int, data: Any, offset: int) -> int:
+    def fail_after_two(fd: int, data: Any, offset: int) -> int:
         nonlocal calls
         calls += 1
         if calls > 2:
             raise OSError(28, "No space left on device")
-        return real(fd, data, offset)
+        return real_pwrite(fd, data, offset)
 
-    monkeypatch.setattr(os, "pwrite", full)
-    _all([(3, 3 * MEGABYTE, 0)] * 8)
+    monkeypatch.setattr(os, "pwrite", fail_after_two)
+    _check_queue([(3, 3 * MEGABYTE, 0)] * 8)
     assert calls > 2

@@ -15,7 +15,7 @@ from geminids.run.stall import watch
 from geminids.run.stopping import StopKind, StopReason
 
 SLEEPS = "out(INIT)\ntime.sleep(60)"
-# How the CLI behaves, the options, and how the run ends.
+# The script of the fake CLI, the options, and the expected outcome and failure kind.
 CASES: dict[str, tuple[str, dict[str, Any], tuple[str, str | None]]] = {
     "timeout": (SLEEPS, {"timeout": 1.0}, ("timed_out", None)),
     "idle_timeout": (SLEEPS, {"idle_timeout": 1.0}, ("timed_out", None)),
@@ -25,19 +25,20 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, str | None]]] = {
 }
 
 
-def test_two_deadlines_at_once(stand_in: Any) -> None:
-    """The time-out of the whole run is the reason, if it passes at the same moment as another one."""
-    options = stand_in("time.sleep(60)", timeout=1.0, start_timeout=1.0)
+def test_two_deadlines_at_once(fake_cli: Any) -> None:
+    """If the timeout of the run and another deadline pass at the same moment, the reason is the
+    timeout of the run."""
+    options = fake_cli("time.sleep(60)", timeout=1.0, start_timeout=1.0)
     assert geminids.ask_sync("hello", options).reason == "timed out after 1 s"
 
 
 @pytest.mark.parametrize("reworded", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_outcomes_do_not_depend_on_wording(
-    stand_in: Any, monkeypatch: pytest.MonkeyPatch, name: str, reworded: bool
+    fake_cli: Any, monkeypatch: pytest.MonkeyPatch, name: str, reworded: bool
 ) -> None:
-    """The outcome and the failure are the same, whatever the text says."""
-    script, fields, ended = CASES[name]
+    """The outcome and the failure are the same with any text of the stop reason."""
+    script, fields, expected = CASES[name]
 
     def reword(kind: StopKind, text: str) -> StopReason:
         return StopReason(kind, "any other words")
@@ -47,12 +48,12 @@ def test_outcomes_do_not_depend_on_wording(
             monkeypatch.setattr(module, "StopReason", reword)
 
     async def run() -> geminids.Result[Any]:
-        async with geminids.open_run("hello", stand_in(script, **fields)) as opened:
+        async with geminids.open_run("hello", fake_cli(script, **fields)) as opened:
             async for event in opened:
                 if name == "caller" and isinstance(event, geminids.Started):
                     opened.stop()
         return opened.result
 
     result = anyio.run(run)
-    assert (result.outcome, result.failure.kind if result.failure else None) == ended
+    assert (result.outcome, result.failure.kind if result.failure else None) == expected
     assert ((result.reason or "").startswith("any other words")) is reworded

@@ -1,4 +1,4 @@
-"""Stored sessions as the CLI writes them, made by hand where no release is needed."""
+"""Session files as the CLI writes them, built by hand so that no CLI is needed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CONTEXT = "<session_context>\nThis is the Gemini CLI.\n</session_context>"
 
 
 @dataclass
-class Shelf:
-    """A home with sessions in it."""
+class SessionFiles:
+    """A home with session files."""
 
     root: Path
     count: int = 0
-    made: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    records_by_id: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:
@@ -36,7 +36,7 @@ class Shelf:
         return {"home": str(self.home), "places": Places(self.root / "geminids"), "environ": {}}
 
     def chats(self, project: Path | None = None, *, slug: str = "app", marker: bool = True) -> Path:
-        """A slug folder of 0.29 and newer."""
+        """Create a chats folder with a slug name, as release 0.29 and newer do."""
         folder = self.home / ".gemini" / "tmp" / slug
         (folder / "chats").mkdir(parents=True, exist_ok=True)
         if marker:
@@ -44,7 +44,7 @@ class Shelf:
         return folder / "chats"
 
     def hashed(self, project: Path | None = None) -> Path:
-        """A folder of a release before 0.29."""
+        """Create a chats folder with a hash name, as releases before 0.29 do."""
         name = sha256(str(project or self.project).encode()).hexdigest()
         folder = self.home / ".gemini" / "tmp" / name / "chats"
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class Shelf:
     def records(
         self, session_id: str, *, turns: int = 1, hour: int = 10, words: str = ""
     ) -> list[dict[str, Any]]:
-        """A journal's records, as 0.61.0 writes them."""
+        """Build the records of a journal, as release 0.61.0 writes them."""
         self.count += 1
         base = f"2026-10-{self.count % 28 + 1:02}T{hour:02}"
         header = {
@@ -90,19 +90,19 @@ class Shelf:
                     "model": "gemini-3.8-flash",
                 },
             ]
-        self.made[session_id] = records
+        self.records_by_id[session_id] = records
         return records
 
-    def journal(self, chats: Path, session_id: str, **how: Any) -> Path:
-        """A `.jsonl` session."""
-        records = self.records(session_id, **how)
+    def journal(self, chats: Path, session_id: str, **kwargs: Any) -> Path:
+        """Write a `.jsonl` session file."""
+        records = self.records(session_id, **kwargs)
         file = chats / f"session-2026-10-01T10-00-{session_id[:8]}.jsonl"
         file.write_text("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
         return file
 
-    def legacy(self, chats: Path, session_id: str, **how: Any) -> Path:
-        """A `.json` session."""
-        header, _, *rest = self.records(session_id, **how)
+    def legacy(self, chats: Path, session_id: str, **kwargs: Any) -> Path:
+        """Write a `.json` session file."""
+        header, _, *rest = self.records(session_id, **kwargs)
         messages = [record for record in rest if "id" in record]
         file = chats / f"session-2026-10-01T10-00-{session_id[:8]}.json"
         file.write_text(json.dumps({**header, "messages": messages}, indent=2))
@@ -110,7 +110,7 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    made = Shelf(tmp_path)
-    made.project.mkdir()
-    return made
+def session_files(tmp_path: Path) -> SessionFiles:
+    files = SessionFiles(tmp_path)
+    files.project.mkdir()
+    return files

@@ -1,4 +1,4 @@
-"""A session is held by one run at a time, across tasks, threads and processes."""
+"""Only one run can hold a session at a time, across tasks, threads and processes."""
 
 from __future__ import annotations
 
@@ -34,15 +34,18 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return backend
 
 
-def _taken(places: Places, run_id: str = "run-1") -> Lock:
-    got = try_hold(ID, run_id, places=places)
-    assert isinstance(got, Lock)
-    return got
+def _take_lock(places: Places, run_id: str = "run-1") -> Lock:
+    lock = try_hold(ID, run_id, places=places)
+    assert isinstance(lock, Lock)
+    return lock
 
 
-def test_who_comes_second_learns_who_holds_it(places: Places) -> None:
-    """The lock, or the holder: pid, run and since; free again after release, which may come twice."""
-    with _taken(places) as lock:
+def test_the_second_caller_gets_the_holder(places: Places) -> None:
+    """The second caller gets the holder (pid, run and time) instead of the lock.
+
+    After a release, which may be repeated, the session is free.
+    """
+    with _take_lock(places) as lock:
         assert lock.held
         assert lock.left_by is None
         holder = try_hold(ID, "run-2", places=places)
@@ -54,12 +57,12 @@ def test_who_comes_second_learns_who_holds_it(places: Places) -> None:
         other.release()
     lock.release()
     assert not lock.held
-    _taken(places).release()
+    _take_lock(places).release()
 
 
-def test_only_the_owner_can_look_and_nothing_is_left(places: Places) -> None:
-    """The folder is 0700, the file 0600, and it goes with the lock."""
-    lock = _taken(places)
+def test_lock_files_are_private_and_removed(places: Places) -> None:
+    """The lock folder has mode 0700, the file 0600, and the file is removed with the lock."""
+    lock = _take_lock(places)
     (file,) = places.locks.iterdir()
     assert stat.S_IMODE(places.locks.stat().st_mode) == 0o700
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -69,22 +72,22 @@ def test_only_the_owner_can_look_and_nothing_is_left(places: Places) -> None:
 
 @pytest.mark.parametrize("bad", ["../x", "a/b", "a\0b", "", "x" * 10_000, "-rf"])
 def test_a_name_that_is_no_session_id_is_refused(places: Places, bad: str) -> None:
-    """And nothing is made for it."""
+    """A text that is not a session id is refused, and no folder is created."""
     with pytest.raises(SessionError, match="letters, digits"):
         try_hold(bad, "run-1", places=places)
     assert not places.root.exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """One clear error with what to do."""
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
+    """If the lock folder cannot be created, the error names GEMINIDS_HOME."""
     (tmp_path / "file").touch()
     with pytest.raises(SessionError, match="cannot lock") as caught:
         try_hold(ID, "run-1", places=Places(tmp_path / "file"))
     assert "GEMINIDS_HOME" in str(caught.value)
 
 
-def test_a_link_in_the_place_of_the_file_is_not_followed(places: Places, tmp_path: Path) -> None:
-    """Nobody's file is written through it."""
+def test_a_link_as_lock_file_is_not_followed(places: Places, tmp_path: Path) -> None:
+    """If the lock file is a link, locking fails and the target of the link is not changed."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     places.locks.mkdir(parents=True)
@@ -95,9 +98,12 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(places: Places, tmp_pat
 
 
 @pytest.mark.anyio
-async def test_without_waiting_it_is_busy(places: Places) -> None:
-    """SessionBusy has the holder; nothing was taken by asking."""
-    with _taken(places):
+async def test_a_held_session_is_busy_without_waiting(places: Places) -> None:
+    """With `wait=False`, a held session raises SessionBusy with the holder.
+
+    A free one is locked, and its file is removed afterwards.
+    """
+    with _take_lock(places):
         with pytest.raises(SessionBusy) as caught:
             async with hold(ID, "run-2", wait=False, places=places):
                 raise AssertionError("entered")
@@ -108,13 +114,13 @@ async def test_without_waiting_it_is_busy(places: Places) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_waiter_says_for_whom_and_gets_it(places: Places) -> None:
-    """`on_wait` is called once a holder."""
-    lock = _taken(places)
-    told: list[Holder] = []
+async def test_a_waiter_reports_the_holder_and_gets_the_lock(places: Places) -> None:
+    """A waiting caller calls `on_wait` once per holder and then gets the lock."""
+    lock = _take_lock(places)
+    holders: list[Holder] = []
 
     def on_wait(holder: Holder) -> None:
-        told.append(holder)
+        holders.append(holder)
 
     async def waiter() -> None:
         async with hold(ID, "run-2", on_wait=on_wait, places=places) as mine:
@@ -123,17 +129,17 @@ async def test_a_waiter_says_for_whom_and_gets_it(places: Places) -> None:
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(waiter)
-            while not told:
+            while not holders:
                 await anyio.sleep(0.01)
             await anyio.sleep(0.1)
             lock.release()
-    assert [holder.run_id for holder in told] == ["run-1"]
+    assert [holder.run_id for holder in holders] == ["run-1"]
 
 
 @pytest.mark.anyio
 async def test_a_cancelled_waiter_leaves_nothing(places: Places) -> None:
-    """Neither a descriptor nor a lock: the next one has it at once."""
-    lock = _taken(places)
+    """A cancelled waiter leaves no file descriptor and no lock."""
+    lock = _take_lock(places)
     before = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
     with anyio.move_on_after(0.15) as scope:
         async with hold(ID, "run-2", places=places):
@@ -142,30 +148,30 @@ async def test_a_cancelled_waiter_leaves_nothing(places: Places) -> None:
     if before:
         assert len(os.listdir("/proc/self/fd")) == len(before)
     lock.release()
-    _taken(places, "run-3").release()
+    _take_lock(places, "run-3").release()
 
 
-def test_threads_of_one_process_do_not_share_it(places: Places) -> None:
-    """The lock belongs to who took it, not to the process."""
+def test_threads_do_not_share_a_lock(places: Places) -> None:
+    """Only one thread of a process can hold a session at a time."""
     inside: list[int] = []
-    most: list[int] = []
+    holders: list[int] = []
 
     def work() -> None:
         for _ in range(20):
-            while not isinstance(got := try_hold(ID, "run", places=places), Lock):
+            while not isinstance(lock := try_hold(ID, "run", places=places), Lock):
                 pass
             inside.append(1)
-            most.append(len(inside))
+            holders.append(len(inside))
             inside.pop()
-            got.release()
+            lock.release()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(most) == 80
-    assert set(most) == {1}
+    assert len(holders) == 80
+    assert set(holders) == {1}
 
 
 _WORKER = """
@@ -191,7 +197,7 @@ anyio.run(main)
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.deep)])
 def test_fifty_tasks_in_four_processes_never_overlap(places: Places, rounds: int) -> None:
-    """A counter that is read and written without any other care comes out right; no file is left."""
+    """Fifty tasks in four processes increment a counter file under the lock and lose no step."""
     places.root.mkdir()
     (places.root / "count").write_text("0")
     for _ in range(rounds):
@@ -212,7 +218,7 @@ from geminids.config.paths import Places
 from geminids.sessions.lock import try_hold
 lock = try_hold(sys.argv[2], "run-dead", places=Places(Path(sys.argv[1])))
 if sys.argv[3] == "fork" and os.fork() == 0:
-    os.write(1, b"forked\\n")  # one write: with PYTHONUNBUFFERED the words of two `print` calls can mix
+    os.write(1, b"forked\\n")  # one write: with PYTHONUNBUFFERED the output of two `print` calls can mix
     time.sleep(300)
 if sys.argv[3] == "exec":
     import subprocess
@@ -223,8 +229,11 @@ time.sleep(300)
 
 
 @pytest.mark.parametrize("child", ["none", "fork", "exec"])
-def test_a_killed_holder_frees_it_at_once(places: Places, child: str) -> None:
-    """The kernel does it, whatever children live on; the next holder learns who died; no file is left."""
+def test_a_killed_holder_frees_the_session(places: Places, child: str) -> None:
+    """When the holder is killed, its session is free at once, even if its children live.
+
+    The next holder learns who died.
+    """
     argv = [sys.executable, "-c", _HOLDER, str(places.root), ID, child]
     holder = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert holder.stdout is not None
@@ -234,15 +243,15 @@ def test_a_killed_holder_frees_it_at_once(places: Places, child: str) -> None:
             lines.append(holder.stdout.readline())
         if child == "fork" and len(lines) == 1:
             lines.append(holder.stdout.readline())
-        held = try_hold(ID, "run-2", places=places)
-        assert isinstance(held, Holder)
-        assert held.pid == holder.pid
+        reported_holder = try_hold(ID, "run-2", places=places)
+        assert isinstance(reported_holder, Holder)
+        assert reported_holder.pid == holder.pid
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait(30)
-        got = try_hold(ID, "run-2", places=places)
-        assert isinstance(got, Lock)
-        assert got.left_by == held
-        got.release()
+        lock = try_hold(ID, "run-2", places=places)
+        assert isinstance(lock, Lock)
+        assert lock.left_by == reported_holder
+        lock.release()
         assert list(places.locks.iterdir()) == []
     finally:
         try:
@@ -251,14 +260,14 @@ def test_a_killed_holder_frees_it_at_once(places: Places, child: str) -> None:
             pass
         holder.wait(30)
         holder.stdout.close()
-        until = time.monotonic() + 30
-        while marked(os.environ[MARKER]) and time.monotonic() < until:
+        deadline = time.monotonic() + 30
+        while marked(os.environ[MARKER]) and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
-def test_the_files_of_the_dead_are_swept_and_those_of_the_living_are_not(places: Places) -> None:
-    """Whoever releases a session removes them."""
-    lock = _taken(places)
+def test_lock_files_of_dead_holders_are_removed(places: Places) -> None:
+    """A release also removes lock files of dead holders, but not those of living ones."""
+    lock = _take_lock(places)
     other = try_hold("another", "run-2", places=places)
     assert isinstance(other, Lock)
     (places.locks / "gemini-dead").write_text('{"pid":1,"run_id":"run-x","since":1}\n')
@@ -268,18 +277,18 @@ def test_the_files_of_the_dead_are_swept_and_those_of_the_living_are_not(places:
     assert list(places.locks.iterdir()) == []
 
 
-def test_a_record_that_cannot_be_read_is_no_trouble(places: Places) -> None:
-    """The lock is what counts: the holder is then unknown."""
-    with _taken(places):
+def test_an_unreadable_lock_file(places: Places) -> None:
+    """If the text of a lock file is unreadable, the holder is unknown, but the lock still works."""
+    with _take_lock(places):
         (places.locks / f"gemini-{ID}").write_bytes(b"\xff" * 100)
         assert try_hold(ID, "run-2", places=places) == Holder()
         assert str(Holder()) == "another process"
     (places.locks / f"gemini-{ID}").write_bytes(b"\xff" * 100)
-    _taken(places).release()
+    _take_lock(places).release()
 
 
-def test_still_writing_sees_processes_of_the_run_alone() -> None:
-    """By their mark."""
+def test_still_writing_sees_only_processes_of_the_run() -> None:
+    """`still_writing` finds only the processes with the mark of that run."""
     program = "import time; print(flush=True); time.sleep(300)"
     env = with_mark(os.environ, new_mark("run-of-the-dead"))
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=env)

@@ -1,4 +1,4 @@
-"""Usage from the request log beside that of the session files."""
+"""Usage from the request log, added to that of the session files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from geminids.config.paths import Places
 from geminids.gateway.request_log import LoggedRequest, RequestLog
-from geminids.sessions.usage import Request, Spent, StoredUsage, with_request_log
+from geminids.sessions.usage import RequestTokens, StoredRequest, StoredUsage, with_request_log
 
 NOVEMBER = int(datetime(2026, 11, 16, 10, tzinfo=UTC).timestamp() * 1000)
 
@@ -22,7 +22,9 @@ def places(tmp_path: Path) -> Places:
     return Places(tmp_path / "geminids")
 
 
-def facts(request: int = 1, role: str = "router", at: int = NOVEMBER, **fields: Any) -> LoggedRequest:
+def logged_request(
+    request: int = 1, role: str = "router", at: int = NOVEMBER, **fields: Any
+) -> LoggedRequest:
     counts = {"input": 100 + request, "cached": 40, "output": 7, "thinking": 3, "tool": 2}
     known: dict[str, Any] = {**counts, "model": "gemini-2.5-flash", "status": 200, **fields}
     return LoggedRequest(at=at, run="", request=request, role=role, **known)
@@ -34,9 +36,9 @@ def log_of(
     return RequestLog("r1", lambda: (session, project), free=free, places=places)
 
 
-def of_session(session: str, project: str | None, *spent: Spent) -> StoredUsage:
+def session_usage(session: str, project: str | None, *spent: RequestTokens) -> StoredUsage:
     requests = tuple(
-        Request(str(at), "2026-11-16T10:00:00.000Z", "m", tokens) for at, tokens in enumerate(spent)
+        StoredRequest(str(at), "2026-11-16T10:00:00.000Z", "m", tokens) for at, tokens in enumerate(spent)
     )
     return StoredUsage(
         file="f", session=session, project=project, subagent=False, started="", requests=requests
@@ -44,40 +46,47 @@ def of_session(session: str, project: str | None, *spent: Spent) -> StoredUsage:
 
 
 def test_other_requests(places: Places) -> None:
-    """Requests outside the conversation come with their session, time, model and tokens."""
+    """Requests outside the conversation have their session, project, time, model and tokens."""
     log = log_of(places)
-    log.add(facts(1))
-    log.add(facts(2, "search"))
-    (one,) = with_request_log([], places)
-    assert (one.session, one.project, one.kind, one.are_tokens_known) == ("s1", "/repo/app", "other", True)
-    assert [request.id for request in one.requests] == ["r1-1", "r1-2"]
-    first = one.requests[0]
+    log.add(logged_request(1))
+    log.add(logged_request(2, "search"))
+    (usage,) = with_request_log([], places)
+    assert (usage.session, usage.project, usage.kind, usage.are_tokens_known) == (
+        "s1",
+        "/repo/app",
+        "other",
+        True,
+    )
+    assert [request.id for request in usage.requests] == ["r1-1", "r1-2"]
+    first = usage.requests[0]
     assert (first.at, first.model) == ("2026-11-16T10:00:00.000Z", "gemini-2.5-flash")
     spent = first.tokens
     assert (spent.input, spent.cached, spent.output, spent.thinking, spent.tool) == (101, 40, 7, 3, 2)
     assert spent.total == 113
 
 
-def test_nothing_there(places: Places) -> None:
+def test_no_log(places: Places) -> None:
     """Without a log there is nothing to add, and reading creates no folder."""
     assert with_request_log([], places) == []
     assert not places.root.exists()
 
 
-def test_kinds(places: Places) -> None:
-    """Discarded answers and answers without tokens are groups of their own; the later line of a request counts."""
-    nothing: dict[str, Any] = dict.fromkeys(("input", "cached", "output", "thinking", "tool"))
+def test_groups_of_requests(places: Places) -> None:
+    """Requests are grouped by kind (conversation, discarded, other) and by whether their tokens are
+    known.
+    """
+    no_tokens: dict[str, Any] = dict.fromkeys(("input", "cached", "output", "thinking", "tool"))
     log = log_of(places)
-    log.add(facts(1, "main"))
-    log.add(facts(2, "router"))
-    log.add(facts(3, "subagent", **nothing))
-    log.add(facts(4, "main", **nothing))
-    log.add(facts(5, "fetch", **nothing))
+    log.add(logged_request(1, "main"))
+    log.add(logged_request(2, "router"))
+    log.add(logged_request(3, "subagent", **no_tokens))
+    log.add(logged_request(4, "main", **no_tokens))
+    log.add(logged_request(5, "fetch", **no_tokens))
     log.discarded(1)
     log.discarded(4)
-    found = with_request_log([of_session("s1", "/repo/app")], places)[1:]
+    logged = with_request_log([session_usage("s1", "/repo/app")], places)[1:]
     assert sorted(
-        (one.kind, one.are_tokens_known, [request.id for request in one.requests]) for one in found
+        (usage.kind, usage.are_tokens_known, [request.id for request in usage.requests]) for usage in logged
     ) == [
         ("conversation", False, ["r1-3"]),
         ("discarded", False, ["r1-4"]),
@@ -88,23 +97,23 @@ def test_kinds(places: Places) -> None:
 
 
 def test_a_copied_log(places: Places) -> None:
-    """A file that was put together of two copies counts once."""
-    log_of(places).add(facts(1))
+    """A log whose lines were duplicated counts once."""
+    log_of(places).add(logged_request(1))
     places.request_log.write_bytes(places.request_log.read_bytes() * 2)
-    (one,) = with_request_log([], places)
-    assert len(one.requests) == 1
+    (usage,) = with_request_log([], places)
+    assert len(usage.requests) == 1
 
 
 def test_a_time_out_of_range(places: Places) -> None:
-    """A number that is not a time is on an unknown day, and not an error."""
-    log_of(places).add(facts(1, at=2**62))
-    (one,) = with_request_log([], places)
-    assert one.requests[0].at == ""
+    """A time out of range becomes an empty time and raises no error."""
+    log_of(places).add(logged_request(1, at=2**62))
+    (usage,) = with_request_log([], places)
+    assert usage.requests[0].at == ""
 
 
 def test_broken_lines_are_reported(places: Places) -> None:
-    """Lines that cannot be read are a trouble with the file's name; the others count."""
-    log_of(places).add(facts(1))
+    """Unreadable lines are reported with the name of the file; the others count."""
+    log_of(places).add(logged_request(1))
     with places.request_log.open("ab") as file:
         file.write(b"broken\n")
     whole, troubled = with_request_log([], places)
@@ -114,62 +123,71 @@ def test_broken_lines_are_reported(places: Places) -> None:
 
 
 def test_not_a_file(places: Places) -> None:
-    """A FIFO in its place is reported, and nobody waits for it."""
+    """A FIFO in place of the log is reported, and reading does not block."""
     places.request_log.parent.mkdir(parents=True)
     os.mkfifo(places.request_log)
-    (one,) = with_request_log([], places)
-    assert len(one.troubles) == 1 and one.requests == ()
+    (usage,) = with_request_log([], places)
+    assert len(usage.troubles) == 1 and usage.requests == ()
 
 
 def test_sessions_and_projects(places: Places) -> None:
-    """A stored session has its project from its file, others from the log; without a session the run counts."""
+    """A stored session has its project from its file, another one from the log.
+
+    A request without a session counts for its run.
+    """
     for number, session in enumerate(["s1", "s2", None]):
-        log_of(places, session=session, project=f"/repo/{session}").add(facts(number))
-    known = [of_session("s1", "/repo/known")]
+        log_of(places, session=session, project=f"/repo/{session}").add(logged_request(number))
+    known = [session_usage("s1", "/repo/known")]
 
-    def found(**only: Any) -> set[tuple[str, str | None]]:
-        return {(one.session, one.project) for one in with_request_log(known, places, **only) if one.requests}
+    def counted(**filters: Any) -> set[tuple[str, str | None]]:
+        return {
+            (usage.session, usage.project)
+            for usage in with_request_log(known, places, **filters)
+            if usage.requests
+        }
 
-    assert found() == {("s1", "/repo/known"), ("s2", "/repo/s2"), ("r1", "/repo/None")}
-    assert found(only_stored=True) == {("s1", "/repo/known")}
-    assert found(project="/repo/s2") == {("s1", "/repo/known"), ("s2", "/repo/s2")}
+    assert counted() == {("s1", "/repo/known"), ("s2", "/repo/s2"), ("r1", "/repo/None")}
+    assert counted(only_stored=True) == {("s1", "/repo/known")}
+    assert counted(project="/repo/s2") == {("s1", "/repo/known"), ("s2", "/repo/s2")}
 
 
 def test_since(places: Places) -> None:
     """Requests before the given time are left out."""
     log = log_of(places)
-    log.add(facts(1, at=NOVEMBER - 40 * 86_400_000))
-    log.add(facts(2))
-    (one,) = with_request_log([], places, since=datetime(2026, 11, 1, tzinfo=UTC))
-    assert [request.id for request in one.requests] == ["r1-2"]
+    log.add(logged_request(1, at=NOVEMBER - 40 * 86_400_000))
+    log.add(logged_request(2))
+    (usage,) = with_request_log([], places, since=datetime(2026, 11, 1, tzinfo=UTC))
+    assert [request.id for request in usage.requests] == ["r1-2"]
 
 
 def test_free_requests(places: Places) -> None:
-    """A request of a scripted model is removed from its session once; one with equal tokens stays."""
-    spent = [Spent(101, 7, 40, 3), Spent(101, 7, 40, 3), Spent(5000, 7, 40, 3)]
-    here, other = of_session("s1", "/repo/app", *spent), of_session("s2", "/repo/app", *spent)
+    """A request of a scripted model is removed from its session once; another one with equal tokens
+    stays.
+    """
+    spent = [RequestTokens(101, 7, 40, 3), RequestTokens(101, 7, 40, 3), RequestTokens(5000, 7, 40, 3)]
+    here, other = session_usage("s1", "/repo/app", *spent), session_usage("s2", "/repo/app", *spent)
     log = log_of(places, free=True)
-    log.add(facts(1, "main"))
-    log.add(facts(9, "main"))
-    found = with_request_log([here, other], places)
-    assert [[request.id for request in one.requests] for one in found] == [["1", "2"], ["0", "1", "2"]]
+    log.add(logged_request(1, "main"))
+    log.add(logged_request(9, "main"))
+    usages = with_request_log([here, other], places)
+    assert [[request.id for request in usage.requests] for usage in usages] == [["1", "2"], ["0", "1", "2"]]
 
 
 def test_free_and_discarded(places: Places) -> None:
-    """No session file holds a discarded answer of a scripted model: nothing is removed for it."""
+    """A discarded answer of a scripted model is in no session file, so nothing is removed for it."""
     log = log_of(places, free=True)
-    log.add(facts(1, "main"))
+    log.add(logged_request(1, "main"))
     log.discarded(1)
-    stored = of_session("s1", "/repo/app", Spent(101, 7, 40, 3))
+    stored = session_usage("s1", "/repo/app", RequestTokens(101, 7, 40, 3))
     assert with_request_log([stored], places) == [stored]
 
 
 def test_many_lines(places: Places) -> None:
-    """100,000 lines are read in seconds: the time grows with the number of lines, not with its square."""
+    """A log of 100,000 lines is read, and each request counts."""
     places.request_log.parent.mkdir(parents=True)
-    line = msgspec.structs.replace(facts(1), run="r", session="s", project="/repo/app")
+    line = msgspec.structs.replace(logged_request(1), run="r", session="s", project="/repo/app")
     with places.request_log.open("wb") as file:
         for number in range(100_000):
             file.write(msgspec.json.encode(msgspec.structs.replace(line, request=number)) + b"\n")
-    (one,) = with_request_log([], places)
-    assert len(one.requests) == 100_000
+    (usage,) = with_request_log([], places)
+    assert len(usage.requests) == 100_000

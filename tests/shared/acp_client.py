@@ -1,4 +1,5 @@
-"""A bare ACP client: one `gemini --acp` process, spoken to line by line, and whatever it asks is answered and noted."""
+"""A minimal ACP client: it drives one `gemini --acp` process and answers and records its
+requests."""
 
 from __future__ import annotations
 
@@ -13,44 +14,45 @@ from typing import Any
 
 import psutil
 
-__all__ = ["AcpClient", "AcpError", "always", "never"]
+__all__ = ["AcpClient", "AcpError", "allow_once", "deny"]
 
-_MADE_UP = re.compile(r"__|-\d+-\d+$")
+_CALL_NUMBER = re.compile(r"__|-\d+-\d+$")
 
 Message = dict[str, Any]
 Decide = Callable[[Message], str]
 
 
 class AcpError(Exception):
-    """An error that the CLI answered with; `error` is the JSON-RPC one."""
+    """The CLI answered a request with an error; `error` is its JSON-RPC error object."""
 
     def __init__(self, error: Message) -> None:
         super().__init__(json.dumps(error))
         self.error = error
 
 
-def always(_: Message) -> str:
-    """Says yes, once."""
+def allow_once(_: Message) -> str:
+    """Allow each permission request, for one call only."""
     return "proceed_once"
 
 
-def never(_: Message) -> str:
-    """Says no."""
+def deny(_: Message) -> str:
+    """Deny each permission request."""
     return "cancel"
 
 
 @dataclass
 class AcpClient:
-    """Speaks to a process that it starts itself: `with AcpClient(argv, env, cwd) as client:`.
+    """Starts a CLI process and sends requests to it: `with AcpClient(argv, env, cwd) as client:`.
 
-    No thread reads: what comes while an answer is awaited is noted in `updates` and `asked`, and each question is
-    answered by `decide` with the id of an option.
+    The client reads only while it waits for an answer. Meanwhile it records notifications in
+    `updates` and permission requests in `asked`. `decide` answers each permission request with an
+    option id.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
-    decide: Decide = never
+    decide: Decide = deny
     seconds: float = 60
     updates: list[Message] = field(default_factory=list)
     asked: list[Message] = field(default_factory=list)
@@ -74,32 +76,35 @@ class AcpClient:
         process = psutil.Process(self.process.pid)
         tree = [*process.children(recursive=True), process]
         self.process.stdin.close()
-        self.process.terminate()  # with an MCP server the end of stdin alone does not end it
-        for left in psutil.wait_procs(tree, timeout=5)[1]:
-            left.kill()
+        self.process.terminate()  # a CLI with an MCP server does not exit when stdin is closed
+        for survivor in psutil.wait_procs(tree, timeout=5)[1]:
+            survivor.kill()
         self.process.wait()
         self.process.stdout.close()
 
     def new_session(self, cwd: Path, mode: str = "default") -> str:
-        """Open a session in a folder; `mode` is in the words of ACP (`autoEdit`)."""
+        """Open a session in a folder. Return its id. `mode` is an ACP mode id such as
+        `autoEdit`."""
         session: str = self.call("session/new", {"cwd": str(cwd), "mcpServers": []})["sessionId"]
         if mode != "default":
             self.call("session/set_mode", {"sessionId": session, "modeId": mode})
         return session
 
     def prompt(self, session: str, text: str) -> Message:
-        """One turn, to its end."""
+        """Send a prompt, and return the result at the end of the turn."""
         blocks = [{"type": "text", "text": text}]
         return self.call("session/prompt", {"sessionId": session, "prompt": blocks})
 
     def call(self, method: str, params: Message) -> Message:
-        """Send a request and await its answer; raises `AcpError`. A process that says nothing for long is killed."""
+        """Send a request, wait for its answer and return the result. Raise `AcpError` for an error.
+
+        The process is killed if there is no answer after `seconds`."""
         self._last += 1
         self.send({"id": self._last, "method": method, "params": params})
         timer = threading.Timer(self.seconds, self.process.kill)
         timer.start()
         try:
-            return self._answer(self._last)
+            return self._wait_for_answer(self._last)
         finally:
             timer.cancel()
 
@@ -108,7 +113,7 @@ class AcpClient:
         self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         self.process.stdin.flush()
 
-    def _answer(self, number: int) -> Message:
+    def _wait_for_answer(self, number: int) -> Message:
         assert self.process.stdout
         for line in self.process.stdout:
             message = json.loads(line)
@@ -121,7 +126,7 @@ class AcpClient:
                 self.send({"id": message["id"], "result": {"outcome": chosen}})
             else:
                 self.updates.append(message["params"])
-        raise AssertionError(f"the process ended, or was silent for {self.seconds} s, before its answer")
+        raise AssertionError(f"the process ended before its answer, or did not answer for {self.seconds} s")
 
     def _result(self, message: Message) -> Message:
         if "error" in message:
@@ -130,5 +135,7 @@ class AcpClient:
         return result
 
     def tools_asked(self) -> list[str]:
-        """The tools that were asked for, by name: the id of a call begins with it (0.41: `<tool>-<ms>-<n>`)."""
-        return [_MADE_UP.split(asked["toolCall"]["toolCallId"])[0] for asked in self.asked]
+        """Return the names of the tools for which the CLI requested permission.
+
+        The id of a tool call starts with the tool's name (0.41: `<tool>-<ms>-<n>`)."""
+        return [_CALL_NUMBER.split(request["toolCall"]["toolCallId"])[0] for request in self.asked]

@@ -1,4 +1,6 @@
-"""Messages of the Agent Client Protocol, made by the models of `agent-client-protocol`: any that these allow."""
+"""Hypothesis strategies for random valid messages of the Agent Client Protocol (ACP).
+
+The models of the package `agent-client-protocol` define which messages are valid."""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-__all__ = ["JSON", "dumped", "made", "schema"]
+__all__ = ["JSON", "instances_of", "schema", "to_message"]
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
@@ -28,49 +30,49 @@ _PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def schema() -> Any:
-    """The models; the test is skipped where they cannot be had."""
+    """Return the module with the ACP models. Skip the test if the package is not installed."""
     return pytest.importorskip("acp.schema", reason="agent-client-protocol is not installed (extra: dev)")
 
 
-def made(model: Any) -> st.SearchStrategy[Any]:
-    """Any instance of a model."""
-    return _json_of(model).map(model.model_validate)
+def instances_of(model: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for any instance of a model."""
+    return _json_values(model).map(model.model_validate)
 
 
-def dumped(model: Any) -> dict[str, Any]:
-    """A model as the protocol writes it."""
-    found: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return found
+def to_message(model: Any) -> dict[str, Any]:
+    """Return the JSON object that the protocol sends for a model instance."""
+    message: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return message
 
 
 @functools.cache
-def _json_of(kind: Any) -> st.SearchStrategy[Any]:
-    """The JSON values that a type allows."""
+def _json_values(kind: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for the JSON values that a type allows."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        return _bounded(inner[1:]) if inner[0] is int else _json_of(inner[0])
+        return _bounded_integers(inner[1:]) if inner[0] is int else _json_values(inner[0])
     if origin in (typing.Union, types.UnionType):
-        return st.one_of([_json_of(one) for one in inner])
+        return st.one_of([_json_values(member) for member in inner])
     if origin is list:
-        return st.lists(_json_of(inner[0]), max_size=2)
+        return st.lists(_json_values(inner[0]), max_size=2)
     if origin is dict:
-        return st.dictionaries(st.text(max_size=6), _json_of(inner[1]), max_size=2)
+        return st.dictionaries(st.text(max_size=6), _json_values(inner[1]), max_size=2)
     if origin is typing.Literal:
         return st.sampled_from(inner)
     if kind in _PLAIN:
         return _PLAIN[kind]
-    return st.integers(0, 2**31) if kind is int else _of_class(kind)
+    return st.integers(0, 2**31) if kind is int else _class_values(kind)
 
 
-def _of_class(kind: Any) -> st.SearchStrategy[Any]:
+def _class_values(kind: Any) -> st.SearchStrategy[Any]:
     if issubclass(kind, Enum):
-        return st.sampled_from([one.value for one in kind])
+        return st.sampled_from([member.value for member in kind])
     fields = getattr(kind, "model_fields", None)
     if fields is None:
-        return st.just("http://127.0.0.1/")  # an address
+        return st.just("http://127.0.0.1/")  # the only other type in the models is a URL
     if "root" in fields:
-        return _json_of(fields["root"].annotation)
-    values = {field.alias or name: _of_field(field) for name, field in fields.items()}
+        return _json_values(fields["root"].annotation)
+    values = {field.alias or name: _field_values(field) for name, field in fields.items()}
     needed = {field.alias or name for name, field in fields.items() if field.is_required()}
     return st.fixed_dictionaries(
         {name: value for name, value in values.items() if name in needed},
@@ -78,13 +80,13 @@ def _of_class(kind: Any) -> st.SearchStrategy[Any]:
     )
 
 
-def _of_field(field: Any) -> st.SearchStrategy[Any]:
+def _field_values(field: Any) -> st.SearchStrategy[Any]:
     if field.annotation is int and field.metadata:
-        return _bounded(field.metadata)
-    return _json_of(field.annotation)
+        return _bounded_integers(field.metadata)
+    return _json_values(field.annotation)
 
 
-def _bounded(metadata: Any) -> st.SearchStrategy[int]:
-    lowest = [one.ge for one in metadata if getattr(one, "ge", None) is not None]
-    highest = [one.le for one in metadata if getattr(one, "le", None) is not None]
-    return st.integers(max([0, *lowest]), min([2**31, *highest]))
+def _bounded_integers(metadata: Any) -> st.SearchStrategy[int]:
+    minimums = [limit.ge for limit in metadata if getattr(limit, "ge", None) is not None]
+    maximums = [limit.le for limit in metadata if getattr(limit, "le", None) is not None]
+    return st.integers(max([0, *minimums]), min([2**31, *maximums]))

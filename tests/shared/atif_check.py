@@ -1,4 +1,4 @@
-"""ATIF v1.8 as its validator demands it: unknown keys are refused everywhere."""
+"""Checks documents in the trajectory format ATIF v1.8, as strictly as its own validator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _AGENT_ONLY = {"model_name", "reasoning_effort", "reasoning_content", "tool_call
 _IMAGES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 
-def _fields(value: Any, where: str, required: Fields, optional: Fields) -> dict[str, Any]:
+def _check_fields(value: Any, where: str, required: Fields, optional: Fields) -> dict[str, Any]:
+    """Check that an object has all required fields, no unknown ones, and the right types."""
     assert isinstance(value, dict), f"{where}: not an object"
     assert set(required) <= set(value), f"{where}: lacks {set(required) - set(value)}"
     known = {**required, **optional}
@@ -26,8 +27,8 @@ def _fields(value: Any, where: str, required: Fields, optional: Fields) -> dict[
 
 
 def check(document: Any, *, embedded: bool = False) -> None:
-    """Raise AssertionError where a document is not as FORMATS.md, section 8, says."""
-    own = {"schema_version": _TEXT, "agent": (dict,), "steps": (list,)}
+    """Raise AssertionError if a document does not follow FORMATS.md, section 8."""
+    required = {"schema_version": _TEXT, "agent": (dict,), "steps": (list,)}
     optional: Fields = {
         "session_id": _TEXT,
         "trajectory_id": _TEXT,
@@ -38,10 +39,10 @@ def check(document: Any, *, embedded: bool = False) -> None:
         "extra": (dict,),
     }
     if embedded:
-        own["trajectory_id"] = optional.pop("trajectory_id")
-    _fields(document, "trajectory", own, optional)
+        required["trajectory_id"] = optional.pop("trajectory_id")
+    _check_fields(document, "trajectory", required, optional)
     assert document["schema_version"] == "ATIF-v1.8"
-    _fields(
+    _check_fields(
         document["agent"],
         "agent",
         {"name": _TEXT, "version": _TEXT},
@@ -50,18 +51,18 @@ def check(document: Any, *, embedded: bool = False) -> None:
     assert [step["step_id"] for step in document["steps"]] == list(range(1, len(document["steps"]) + 1))
     assert document["steps"], "no step"
     inner = document.get("subagent_trajectories", [])
-    ids = [one.get("trajectory_id") for one in inner]
+    ids = [trajectory.get("trajectory_id") for trajectory in inner]
     assert len(set(ids)) == len(ids), "trajectory ids are not unique"
     for number, step in enumerate(document["steps"], 1):
-        _step(step, f"step {number}", None if embedded else set(ids))
+        _check_step(step, f"step {number}", None if embedded else set(ids))
     if "final_metrics" in document:
-        _final(document)
-    for one in inner:
-        check(one, embedded=True)
+        _check_final_metrics(document)
+    for trajectory in inner:
+        check(trajectory, embedded=True)
 
 
-def _step(step: Any, where: str, embedded: set[Any] | None) -> None:
-    _fields(
+def _check_step(step: Any, where: str, embedded: set[Any] | None) -> None:
+    _check_fields(
         step,
         where,
         {"step_id": _COUNT, "source": _TEXT, "message": (str, list)},
@@ -79,20 +80,20 @@ def _step(step: Any, where: str, embedded: set[Any] | None) -> None:
         },
     )
     assert step["source"] in ("system", "user", "agent")
-    assert step["source"] == "agent" or not _AGENT_ONLY & set(step), f"{where}: for an agent alone"
-    _content(step["message"], where)
+    assert step["source"] == "agent" or not _AGENT_ONLY & set(step), f"{where}: has fields of an agent"
+    _check_content(step["message"], where)
     if "timestamp" in step:
         assert datetime.fromisoformat(step["timestamp"]).tzinfo is not None
     if step.get("llm_call_count") == 0:
         assert not {"metrics", "reasoning_content"} & set(step)
     assert step.get("llm_call_count", 0) >= 0
-    calls = [_call(call, where) for call in step.get("tool_calls", [])]
+    calls = [_check_call(call, where) for call in step.get("tool_calls", [])]
     if "observation" in step:
-        _fields(step["observation"], f"{where}.observation", {"results": (list,)}, {})
+        _check_fields(step["observation"], f"{where}.observation", {"results": (list,)}, {})
         for result in step["observation"]["results"]:
-            _result(result, f"{where}.result", calls, embedded)
+            _check_result(result, f"{where}.result", calls, embedded)
     if "metrics" in step:
-        _fields(
+        _check_fields(
             step["metrics"],
             f"{where}.metrics",
             {},
@@ -105,45 +106,45 @@ def _step(step: Any, where: str, embedded: set[Any] | None) -> None:
         )
 
 
-def _call(call: Any, where: str) -> str:
+def _check_call(call: Any, where: str) -> str:
     required = {"tool_call_id": _TEXT, "function_name": _TEXT, "arguments": (dict,)}
-    return str(_fields(call, f"{where}.call", required, {"extra": (dict,)})["tool_call_id"])
+    return str(_check_fields(call, f"{where}.call", required, {"extra": (dict,)})["tool_call_id"])
 
 
-def _result(result: Any, where: str, calls: list[str], embedded: set[Any] | None) -> None:
+def _check_result(result: Any, where: str, calls: list[str], embedded: set[Any] | None) -> None:
     optional = {
         "source_call_id": _TEXT,
         "content": (str, list),
         "subagent_trajectory_ref": (list,),
         "extra": (dict,),
     }
-    _fields(result, where, {}, optional)
-    assert "source_call_id" not in result or result["source_call_id"] in calls, f"{where}: of no call here"
-    _content(result.get("content", ""), where)
+    _check_fields(result, where, {}, optional)
+    assert "source_call_id" not in result or result["source_call_id"] in calls, f"{where}: unknown call"
+    _check_content(result.get("content", ""), where)
     for ref in result.get("subagent_trajectory_ref", []):
-        _fields(
+        _check_fields(
             ref,
             where,
             {},
             {"trajectory_id": _TEXT, "trajectory_path": _TEXT, "session_id": _TEXT, "extra": (dict,)},
         )
         assert {"trajectory_id", "trajectory_path"} & set(ref)
-        assert embedded is None or ref["trajectory_id"] in embedded, f"{where}: leads nowhere"
+        assert embedded is None or ref["trajectory_id"] in embedded, f"{where}: unknown trajectory"
 
 
-def _content(value: Any, where: str) -> None:
+def _check_content(value: Any, where: str) -> None:
     for part in value if isinstance(value, list) else ():
         if part.get("type") == "text":
-            _fields(part, where, {"type": _TEXT, "text": _TEXT}, {})
+            _check_fields(part, where, {"type": _TEXT, "text": _TEXT}, {})
         else:
-            _fields(part, where, {"type": _TEXT, "source": (dict,)}, {})
+            _check_fields(part, where, {"type": _TEXT, "source": (dict,)}, {})
             assert part["source"]["media_type"] in _IMAGES
 
 
-def _final(document: dict[str, Any]) -> None:
+def _check_final_metrics(document: dict[str, Any]) -> None:
     names = ("prompt_tokens", "completion_tokens", "cached_tokens", "steps")
     optional: Fields = {f"total_{name}": _COUNT for name in names}
-    final = _fields(
+    final = _check_fields(
         document["final_metrics"],
         "final_metrics",
         {},

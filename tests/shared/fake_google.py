@@ -1,16 +1,17 @@
-"""A server on loopback that plays Google: plain sockets and threads, and the words of the scripted model.
+"""A fake Gemini API server on loopback, with plain sockets and threads, that replies from a script.
 
     with FakeGoogle([Reply(text="hi"), Fault("cut_in_chunk", Reply(text=["a", "b"]), after=1)]) as google:
         google.url          # http://127.0.0.1:PORT, or https://localhost:PORT with `tls=certificate(folder)`
-        google.asked[0]     # verb, path, headers (lower case, the key as it came), body, key, model, and `usage`:
-                            # the usageMetadata that was sent for this very request, {} where none was
-        google.counted()    # the sum of all `usage`, name by name
-        google.open         # how many clients are connected now
+        google.asked[0]     # the first request: verb, path, headers (lower case), body, key, model, and
+                            # `usage`: the usageMetadata that was sent in its answer, {} if there was none
+        google.counted()    # the sum of all `usage`, by name
+        google.open         # the number of connected clients
         google.wait_until(lambda: len(google.asked) == 2)
 
-The script is a list of `Reply` and `Fault` for the conversation's own requests in their order, or a function
-`(Request) -> Reply | Fault | None`. What none is for gets what the scripted gateway would say (the router of `auto`,
-`countTokens`, "(the script has no further reply)"). `with_key="k"`: requests without this key get Google's own 400.
+The script is a list of `Reply` and `Fault` for the requests of the conversation, in order, or a
+function `(Request) -> Reply | Fault | None`. A request without a scripted answer gets the default
+reply of the scripted gateway (the router of `auto`, `countTokens`, "(the script has no further
+reply)"). `with_key="k"`: requests without this key get the 400 answer of the real API.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ from geminids.gateway.request import Request
 from geminids.gateway.script.encode import parts_of
 from geminids.gateway.script.script import Reply
 from geminids.gateway.script.scripted import Scripted
-from geminids.gateway.upstream import Body, Cut, Head, Stall, Wait
+from geminids.gateway.upstream import Body, Cut, Hang, Head, Wait
 
-__all__ = ["Asked", "FakeGoogle", "Fault", "certificate"]
+__all__ = ["FakeGoogle", "Fault", "ReceivedRequest", "certificate"]
 
 FaultKind = Literal[
-    "cut_in_chunk",  # chunked: half of a chunk, then a plain close
-    "cut_between_chunks",  # chunked: no last chunk, then a plain close
-    "reset",  # RST after so many pieces
-    "short",  # a content-length that is never reached, then a plain close
-    "silent",  # the request is read, and the connection closed without a word
-    "garbage",  # bytes that are no HTTP
-    "raw",  # `data` as it stands
+    "cut_in_chunk",  # chunked encoding: send half of a chunk, then close the connection
+    "cut_between_chunks",  # chunked encoding: close the connection without the last chunk
+    "reset",  # reset the connection (RST)
+    "short",  # close the connection before the announced content-length is reached
+    "silent",  # read the request, then close the connection without an answer
+    "garbage",  # send bytes that are not HTTP
+    "raw",  # send `data` unchanged
 ]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong on the wire, after so many pieces of a reply."""
+    """A network fault, after `after` pieces of the reply."""
 
     kind: FaultKind
     reply: Reply = field(default_factory=lambda: Reply(text=["one", "two", "three"]))
@@ -61,8 +62,8 @@ class Fault:
 
 
 @dataclass
-class Asked:
-    """One request as it came over the wire, and the tokens that were told for it."""
+class ReceivedRequest:
+    """One received request, and the token counts that the server sent in its answer."""
 
     n: int
     at: float
@@ -94,17 +95,17 @@ _USAGE = re.compile(rb'"usageMetadata":(\{[^{}]*\})')
 
 
 class FakeGoogle:
-    """Plays the Gemini API; each connection has a thread of its own."""
+    """A fake Gemini API server with one thread for each connection."""
 
     def __init__(
         self, script: Script = None, *, tls: Path | None = None, with_key: str | None = None, port: int = 0
     ) -> None:
-        """`tls`: a file with a certificate and its key, see `certificate`."""
-        self.asked: list[Asked] = []
+        """Start to listen. `tls` is a file with a certificate and its key, see `certificate`."""
+        self.asked: list[ReceivedRequest] = []
         self.with_key = with_key
         self._function = script if callable(script) else None
-        self._left: list[Answer] = list(script) if script is not None and not callable(script) else []
-        self._aside = Scripted()
+        self._remaining: list[Answer] = list(script) if script is not None and not callable(script) else []
+        self._utility_replies = Scripted()
         self._changed = threading.Condition()
         self._clients: dict[int, socket.socket] = {}
         self._connections = 0
@@ -126,7 +127,7 @@ class FakeGoogle:
 
     @property
     def connections(self) -> int:
-        """How many connections there have been."""
+        """The number of connections that were ever accepted."""
         return self._connections
 
     def counted(self) -> Counter[str]:
@@ -162,7 +163,7 @@ class FakeGoogle:
                 pass
         self.wait_until(lambda: not self._clients)
 
-    # Its threads.
+    # The methods below run in the server's threads.
 
     def _accept(self) -> None:
         while True:
@@ -195,7 +196,7 @@ class FakeGoogle:
                 self._clients.pop(number, None)
                 self._changed.notify_all()
 
-    def _read(self, reader: Any, client: socket.socket, connection: int) -> Asked | None:
+    def _read(self, reader: Any, client: socket.socket, connection: int) -> ReceivedRequest | None:
         line = reader.readline().decode("latin-1").split()
         if len(line) < 3:
             return None
@@ -205,15 +206,17 @@ class FakeGoogle:
             headers[name.lower()] = value.strip()
         if headers.get("expect", "").lower() == "100-continue":
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        body = b"".join(_body(reader, headers))
+        body = b"".join(_read_body(reader, headers))
         with self._changed:
-            asked = Asked(len(self.asked) + 1, time.time(), line[0], line[1], headers, body, connection)
+            asked = ReceivedRequest(
+                len(self.asked) + 1, time.time(), line[0], line[1], headers, body, connection
+            )
             self.asked.append(asked)
             self._changed.notify_all()
         return asked
 
-    def _answer(self, client: socket.socket, asked: Asked) -> bool:
-        """Answer; say whether the connection goes on."""
+    def _answer(self, client: socket.socket, asked: ReceivedRequest) -> bool:
+        """Answer a request. Return whether the connection stays open."""
         request = asked.request
         answer = self._pick(request)
         fault = answer if isinstance(answer, Fault) else None
@@ -225,25 +228,25 @@ class FakeGoogle:
         for part in parts_of(reply, request):
             if isinstance(part, Wait):
                 if select.select([client], [], [], part.seconds)[0]:
-                    return False  # the client has gone away, or we are closing
+                    return False  # the client has disconnected, or the server closes
             elif isinstance(part, Head):
                 asked.status = part.status
                 chunked = "content-length" not in part.headers and (fault is None or fault.kind != "short")
-                client.sendall(_head(part, chunked))
+                client.sendall(_encode_head(part, chunked))
             elif isinstance(part, Body):
                 if fault is not None and pieces == fault.after:
-                    return _broken(client, fault, part.data)
+                    return _break_off(client, fault, part.data)
                 pieces += 1
                 for usage in _USAGE.findall(part.data):
                     asked.usage = json.loads(usage)
                 client.sendall(b"%x\r\n%s\r\n" % (len(part.data), part.data) if chunked else part.data)
-            elif isinstance(part, Stall):
-                client.recv(1)  # nothing more is said until the client goes away
+            elif isinstance(part, Hang):
+                client.recv(1)  # send nothing more, and wait until the client disconnects
                 return False
             elif isinstance(part, Cut):
                 return _reset(client)
         if fault is not None:
-            return _broken(client, fault, b"data: {}\r\n\r\n")
+            return _break_off(client, fault, b"data: {}\r\n\r\n")
         if chunked:
             client.sendall(b"0\r\n\r\n")
         return True
@@ -254,18 +257,18 @@ class FakeGoogle:
             return Reply(status=400, error=message, times=None)
         if self._function is not None:
             answer = self._function(request)
-            return self._aside.pick(request) if answer is None else answer
+            return self._utility_replies.pick(request) if answer is None else answer
         with self._changed:
-            for at, answer in enumerate(self._left):
+            for at, answer in enumerate(self._remaining):
                 reply = answer.reply if isinstance(answer, Fault) else answer
                 if reply.method in (request.method, "any"):
                     if reply.times is not None:
-                        del self._left[at]
+                        del self._remaining[at]
                     return answer
-        return self._aside.pick(request)
+        return self._utility_replies.pick(request)
 
 
-def _body(reader: Any, headers: dict[str, str]) -> Iterator[bytes]:
+def _read_body(reader: Any, headers: dict[str, str]) -> Iterator[bytes]:
     if headers.get("transfer-encoding", "").lower() == "chunked":
         while size := int(reader.readline().split(b";")[0], 16):
             yield reader.read(size)
@@ -275,7 +278,7 @@ def _body(reader: Any, headers: dict[str, str]) -> Iterator[bytes]:
         yield reader.read(int(headers.get("content-length", "0")))
 
 
-def _head(head: Head, chunked: bool) -> bytes:
+def _encode_head(head: Head, chunked: bool) -> bytes:
     headers = dict(head.headers)
     if chunked:
         headers["transfer-encoding"] = "chunked"
@@ -285,7 +288,7 @@ def _head(head: Head, chunked: bool) -> bytes:
     return f"HTTP/1.1 {head.status} As Scripted\r\n{lines}\r\n".encode("latin-1")
 
 
-def _broken(client: socket.socket, fault: Fault, data: bytes) -> bool:
+def _break_off(client: socket.socket, fault: Fault, data: bytes) -> bool:
     if fault.kind == "cut_in_chunk":
         client.sendall(b"%x\r\n%s" % (len(data), data[: len(data) // 2]))
     elif fault.kind == "reset":
@@ -299,13 +302,24 @@ def _reset(client: socket.socket) -> bool:
 
 
 def certificate(folder: Path, name: str = "localhost") -> Path:
-    """A certificate for this name (and 127.0.0.1) with its key, in one file; it vouches for itself, so the same
-    file is the CA for a client."""
-    key, made, both = folder / "key.pem", folder / "cert.pem", folder / "google.pem"
+    """Create a self-signed certificate for this name and 127.0.0.1. Return one file with the
+    certificate and its key, which is also the CA file for a client."""
+    key, created, both = folder / "key.pem", folder / "cert.pem", folder / "google.pem"
     names = f"subjectAltName=DNS:{name},IP:127.0.0.1"
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    argv += ["-keyout", str(key), "-out", str(made), "-days", "2", "-subj", f"/CN={name}", "-addext", names]
+    argv += [
+        "-keyout",
+        str(key),
+        "-out",
+        str(created),
+        "-days",
+        "2",
+        "-subj",
+        f"/CN={name}",
+        "-addext",
+        names,
+    ]
     subprocess.run(argv, check=True, capture_output=True)
-    both.write_bytes(made.read_bytes() + key.read_bytes())
+    both.write_bytes(created.read_bytes() + key.read_bytes())
     both.chmod(0o600)
     return both

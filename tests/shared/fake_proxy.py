@@ -1,9 +1,9 @@
-"""A proxy on loopback that knows CONNECT alone: plain sockets and threads.
+"""A fake HTTP proxy on loopback that supports CONNECT only, with plain sockets and threads.
 
 with FakeProxy(user="u:p") as proxy:
-    proxy.url       # http://127.0.0.1:PORT
-    proxy.asked     # the targets that were asked for, `host:port` each
-    proxy.leads_to  # {"api.test:443": ("127.0.0.1", 8443)}: names that only this proxy knows
+    proxy.url       # http://localhost:PORT, or https://localhost:PORT with `tls`
+    proxy.asked     # the targets of all CONNECT requests, each `host:port`
+    proxy.leads_to  # {"api.test:443": ("127.0.0.1", 8443)}: addresses for names that have no DNS entry
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ __all__ = ["FakeProxy"]
 
 
 class FakeProxy:
-    """Leads on to where it is asked to; `status` is what it answers instead."""
+    """Connects clients to the requested target. With `status` it only answers with that HTTP
+    status.
+
+    `user` is the required `name:password`; `tls` is a file with a certificate and its key."""
 
     def __init__(
         self, *, user: str | None = None, status: int | None = None, tls: Path | None = None
@@ -48,12 +51,12 @@ class FakeProxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for each in (self._listener, *self._open):
+        for opened in (self._listener, *self._open):
             try:
-                each.shutdown(socket.SHUT_RDWR)
+                opened.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-            each.close()
+            opened.close()
 
     def _accept(self) -> None:
         while True:
@@ -74,23 +77,23 @@ class FakeProxy:
                 head += client.recv(65536)
             target = head.split()[1].decode()
             self.asked.append(target)
-            status = self._status or (407 if self._unknown(head) else 200)
+            status = self._status or (407 if self._lacks_credentials(head) else 200)
             client.sendall(b"HTTP/1.1 %d Whatever\r\n\r\n" % status)
             if status == 200:
                 host, _, port = target.rpartition(":")
                 server = socket.create_connection(self.leads_to.get(target, (host, int(port))))
                 self._open.append(server)
-                threading.Thread(target=_pump, args=(server, client), daemon=True).start()
-                _pump(client, server)
+                threading.Thread(target=_copy, args=(server, client), daemon=True).start()
+                _copy(client, server)
             client.close()
         except OSError:
             client.close()
 
-    def _unknown(self, head: bytes) -> bool:
+    def _lacks_credentials(self, head: bytes) -> bool:
         return self._user is not None and base64.b64encode(self._user.encode()) not in head
 
 
-def _pump(source: socket.socket, sink: socket.socket) -> None:
+def _copy(source: socket.socket, sink: socket.socket) -> None:
     try:
         while data := source.recv(65536):
             sink.sendall(data)

@@ -1,11 +1,11 @@
-"""The same scripted model behind other sign-ins, on loopback: Vertex with a key or a project, and Code Assist.
+"""Fake API servers on loopback for other sign-ins: Vertex with a key or a project, and Code Assist.
 
 with FakeVertex(script, with_key=KEY) as google:
-    google.env          # what leads a CLI there, signed in
+    google.env          # the environment variables with which a CLI signs in at this server
 with FakeVertexProject(script, tmp_path) as google:
-    google.env          # what a user with machine credentials sets; the tokens come from `google.tokens`
+    google.env          # the same for machine credentials; `google.tokens` issues the access tokens
 with FakeCodeAssist(script) as google:
-    google.proxy.asked  # which other servers the CLI asked
+    google.proxy.asked  # the other servers to which the CLI tried to connect
 with FakeTokenServer() as tokens:
     tokens.url, tokens.issued, tokens.requests
 """
@@ -39,7 +39,7 @@ LOGIN = "ya29.not-a-real-token"
 
 
 class FakeVertex(FakeGoogle):
-    """Vertex with a key: a publisher stands before the model."""
+    """The Vertex API with a key. Its paths contain a publisher before the model."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -51,9 +51,10 @@ class FakeVertex(FakeGoogle):
 
 
 class FakeTokenServer:
-    """Issues access tokens `ya29.fake-1`, `ya29.fake-2`, … for any grant, and as a metadata server.
+    """Issues access tokens `ya29.fake-1`, `ya29.fake-2`, … to any client; also a metadata server.
 
-    `lifetime` is the `expires_in` of the next tokens. `failures` are answers that come first: (status, body).
+    `lifetime` is the `expires_in` of the next tokens. `failures` are answers (status, body) that
+    the server sends before it issues tokens.
     """
 
     def __init__(self, *, lifetime: int = 3600) -> None:
@@ -64,7 +65,7 @@ class FakeTokenServer:
         """(verb, path, form or headers) of each request for a token."""
         self.failures: list[tuple[int, Any]] = []
         self.gate = threading.Event()
-        """Tokens are issued while it is set."""
+        """Requests wait until this event is set."""
         self.gate.set()
         self._lock = threading.Lock()
         server = self
@@ -91,9 +92,9 @@ class FakeTokenServer:
         with self._lock:
             return token in self.issued and token not in self.revoked
 
-    def _answer(self, handler: BaseHTTPRequestHandler, given: dict[str, str]) -> None:
+    def _answer(self, handler: BaseHTTPRequestHandler, fields: dict[str, str]) -> None:
         with self._lock:
-            self.requests.append((handler.command, handler.path, given))
+            self.requests.append((handler.command, handler.path, fields))
             failure = self.failures.pop(0) if self.failures else None
         self.gate.wait(30)
         status, body = failure or (200, self._issue())
@@ -124,7 +125,7 @@ class FakeTokenServer:
 
 
 def authorized_user_file(folder: Path, token_uri: str, **more: str) -> Path:
-    """The file that `gcloud auth application-default login` writes."""
+    """Write a credentials file like `gcloud auth application-default login` does, and return it."""
     path = folder / "authorized_user.json"
     info = {
         "type": "authorized_user",
@@ -138,7 +139,7 @@ def authorized_user_file(folder: Path, token_uri: str, **more: str) -> Path:
 
 
 def service_account_file(folder: Path, token_uri: str, **more: str) -> Path:
-    """The key file of a service account, with a key that was made just now."""
+    """Write the key file of a service account, with a newly generated key, and return it."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -160,13 +161,14 @@ def service_account_file(folder: Path, token_uri: str, **more: str) -> Path:
 
 
 class FakeVertexProject(FakeGoogle):
-    """Vertex with machine credentials: a project and a location in the path, and a bearer token of `tokens`."""
+    """The Vertex API with machine credentials. Its paths contain a project and a location, and each
+    request needs a bearer token that `tokens` issued."""
 
     project = "made-up"
     location = "europe-west4"
 
     def __init__(self, script: Script, folder: Path) -> None:
-        """`folder` gets the credentials file."""
+        """Start to listen, and write the credentials file into `folder`."""
         super().__init__(script)
         self.tokens = FakeTokenServer()
         self.file = authorized_user_file(folder, self.tokens.url)
@@ -192,7 +194,7 @@ class FakeVertexProject(FakeGoogle):
         self.tokens.__exit__(kind, error, trace)
 
     def _pick(self, request: Request) -> Answer:
-        # The path has no key, so a bearer token is the request's key.
+        # Requests of this sign-in have no API key, so `request.key` is the bearer token.
         if not self.tokens.is_live(request.key) or "x-goog-api-key" in request.headers:
             message = "Request had invalid authentication credentials. Expected OAuth 2 access token."
             return Reply(status=401, error=message, times=None)
@@ -205,7 +207,8 @@ class FakeVertexProject(FakeGoogle):
 
 
 class FakeCodeAssist(FakeGoogle):
-    """The API of account logins: the model is in the body, and the answer is wrapped."""
+    """The Code Assist API for account logins. The model's name is in the request body, and the
+    answer is wrapped in another object."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -219,7 +222,8 @@ class FakeCodeAssist(FakeGoogle):
         }
 
     def __enter__(self) -> Self:
-        # Nothing leaves this machine: all other servers are asked of a proxy that refuses.
+        # Requests to all other servers go to a proxy that refuses them, so nothing leaves this
+        # machine.
         self.proxy = FakeProxy(status=403)
         self.proxy.__enter__()
         return super().__enter__()
@@ -233,5 +237,5 @@ class FakeCodeAssist(FakeGoogle):
     def _pick(self, request: Request) -> Answer:
         if request.authorization != f"Bearer {LOGIN}":
             return Reply(status=401, error="Request had invalid authentication credentials.", times=None)
-        # The script is for the model; what the CLI asks about the account has its own answers.
-        return self._aside.pick(request) if request.method == "other" else super()._pick(request)
+        # The script has the model's replies only. Requests about the account get default answers.
+        return self._utility_replies.pick(request) if request.method == "other" else super()._pick(request)

@@ -1,4 +1,4 @@
-"""Golden files of the dialects: what each says of the recorded runs, to the byte."""
+"""Golden files of the dialects: the exact bytes that each dialect writes for the recorded runs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from pathlib import Path
 from geminids.dialects.dialect import encode_run
 from random_events import recorded
 
-__all__ = ["GOLDEN", "check_golden", "spoken"]
+__all__ = ["GOLDEN", "check_golden", "encode_recording"]
 
 GOLDEN = Path(__file__).parents[1] / "recordings" / "dialects"
 
 
-def spoken(dialect: str, recording: str) -> bytes:
-    """A recorded run in another format."""
+def encode_recording(dialect: str, recording: str) -> bytes:
+    """Return a recorded run, encoded in a dialect."""
     return b"".join(encode_run(dialect, recorded(recording)))
 
 
-def check_golden(file: Path, said: bytes) -> None:
-    """Raise AssertionError where a golden file is not what is said now; GEMINIDS_GOLDEN=write writes it."""
+def check_golden(file: Path, output: bytes) -> None:
+    """Raise AssertionError if a golden file differs from `output`. If the environment has
+    GEMINIDS_GOLDEN=write, write the file first."""
     if os.environ.get("GEMINIDS_GOLDEN") == "write":
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(said)
-    assert said == file.read_bytes()
+        file.write_bytes(output)
+    assert output == file.read_bytes()

@@ -1,4 +1,4 @@
-"""The guard of a host, found among its child processes."""
+"""Find the guard process of a host among the host's child processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["guard_of"]
 
 
 def guard_of(host: int | None = None) -> psutil.Process | None:
-    """The living guard of this host (by default of this process); None if it has none."""
+    """Return the running guard of the host with this pid (default: this process), or None."""
     for child in psutil.Process(host or os.getpid()).children():
         try:
             if any(word.endswith("guard_main.py") for word in child.cmdline()):

@@ -1,11 +1,11 @@
-"""A host program of its own: it runs geminids in another process, for tests that limit or protect that process.
+"""Run geminids in a separate host process, for tests that limit or protect that process.
 
-    told = host(Task(options=options, prompts=("hello",)), powerless=True)
-    told.events     # one list of events for each prompt
-    told.stderr
+    report = host(Task(options=options, prompts=("hello",)), unprivileged=True)
+    report.events     # one list of events for each prompt
+    report.stderr
 
-Each prompt is a headless run, or, with `warm`, a chat of one pool; all of them at once. `before` is Python that the
-host runs first: `resource.setrlimit(...)`.
+Each prompt is a headless run or, with `warm`, a chat of one pool. All of them run at the same time.
+`before` is Python code that the host runs first, such as `resource.setrlimit(...)`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,26 @@ import msgspec
 from geminids import Options
 from geminids.events.model import decode_event, encode_event
 from geminids.process.marker import MARKER
-from powerless import powerless as without_powers
+from unprivileged import without_privileges
 
-__all__ = ["HostReport", "Task", "host", "host_argv"]
+__all__ = ["HostReport", "Task", "host_argv", "run_host"]
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """The options and prompts that a host process runs."""
+
     options: Options
     prompts: tuple[str, ...] = ("hello",)
     warm: bool = False
     protect: bool = False
-    """Call `protect_host()` first."""
+    """Whether the host calls `protect_host()` first."""
     before: str = ""
 
 
 @dataclass
 class HostReport:
+    """The exit code of a host process, the events of each prompt, and its output."""
+
     code: int
     events: list[list[Any]]
     stdout: str
@@ -50,34 +54,37 @@ def host_argv() -> list[str]:
     return [sys.executable, str(Path(__file__))]
 
 
-def host(
+def run_host(
     task: Task,
     *,
-    powerless: bool = False,
+    unprivileged: bool = False,
     prefix: Sequence[str] = (),
     env: dict[str, str] | None = None,
     timeout: float = 120,
 ) -> HostReport:
-    """Run the task. `powerless`: without root's capabilities. `prefix`: a command that runs the host."""
+    """Run the task in a host process and report its exit code, events and output.
+
+    `unprivileged`: the host has no capabilities of root. `prefix`: a command that starts the
+    host."""
     argv = [*prefix, *host_argv()]
-    given = {name: value for name, value in os.environ.items() if name != MARKER or not task.protect}
-    done = subprocess.run(
-        without_powers(argv) if powerless else argv,
+    inherited = {name: value for name, value in os.environ.items() if name != MARKER or not task.protect}
+    completed = subprocess.run(
+        without_privileges(argv) if unprivileged else argv,
         input=msgspec.json.encode(task),
-        env={**given, **(env or {})},
+        env={**inherited, **(env or {})},
         capture_output=True,
         timeout=timeout,
     )
     events: list[list[Any]] = [[] for _ in task.prompts]
-    stdout = done.stdout.decode()
+    stdout = completed.stdout.decode()
     for line in stdout.splitlines():
         if line.startswith("{"):
-            told = json.loads(line)
-            events[told["prompt"]].append(decode_event(json.dumps(told["event"]).encode()))
-    return HostReport(done.returncode, events, stdout, done.stderr.decode())
+            message = json.loads(line)
+            events[message["prompt"]].append(decode_event(json.dumps(message["event"]).encode()))
+    return HostReport(completed.returncode, events, stdout, completed.stderr.decode())
 
 
-def _print(prompt: int, event: Any) -> None:
+def _print_event(prompt: int, event: Any) -> None:
     sys.stdout.write(f'{{"prompt":{prompt},"event":{encode_event(event).decode().strip()}}}\n')
     sys.stdout.flush()
 
@@ -95,14 +102,14 @@ def main() -> None:
     async def run(number: int, prompt: str) -> None:
         async with geminids.open_run(prompt, task.options) as opened:
             async for event in opened:
-                _print(number, event)
+                _print_event(number, event)
 
-    async def talk(pool: geminids.Pool, number: int, prompt: str) -> None:
+    async def run_in_chat(pool: geminids.Pool, number: int, prompt: str) -> None:
         async with pool.chat() as chat:
             async for event in chat.send(prompt):
-                _print(number, event)
+                _print_event(number, event)
 
-    async def all_at_once() -> None:
+    async def run_all() -> None:
         async with anyio.create_task_group() as tasks:
             if not task.warm:
                 for number, prompt in enumerate(task.prompts):
@@ -110,9 +117,9 @@ def main() -> None:
                 return
             async with geminids.Pool(task.options) as pool, anyio.create_task_group() as chats:
                 for number, prompt in enumerate(task.prompts):
-                    chats.start_soon(talk, pool, number, prompt)
+                    chats.start_soon(run_in_chat, pool, number, prompt)
 
-    anyio.run(all_at_once)
+    anyio.run(run_all)
 
 
 if __name__ == "__main__":

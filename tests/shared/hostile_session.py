@@ -1,4 +1,4 @@
-"""A session in which every text tries to get out of its place."""
+"""A session in which every text contains HTML, Markdown and terminal escape injections."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import json
 from pathlib import Path
 from typing import Any
 
-from geminids.gemini.protocol.journal.records import Message, decode_message
+from geminids.gemini.protocol.journal.records import StoredMessage, decode_message
 
-__all__ = ["BAD", "ID", "messages", "write"]
+__all__ = ["HOSTILE_TEXT", "ID", "messages", "write"]
 
 ID = "badbad00-7033-438d-a978-a361d8031f47"
-BAD = (
+HOSTILE_TEXT = (
     '</pre></title></style><script>alert(1)</script><img src=x onerror=alert(2)> " onclick="alert(3)" '
     '<a href="javascript:alert(4)">x</a> [x](javascript:alert(5)) </details> \'\x1b]0;owned\x07\x1b[31m\u202e'
 )
-_DIFF = f"Index: a\n=====\n--- a\tCurrent\n+++ a\tProposed\n@@ -1 +1 @@ {BAD}\n-{BAD}\n+{BAD}\n"
+_DIFF = (
+    "Index: a\n=====\n--- a\tCurrent\n+++ a\tProposed\n"
+    f"@@ -1 +1 @@ {HOSTILE_TEXT}\n-{HOSTILE_TEXT}\n+{HOSTILE_TEXT}\n"
+)
 _PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 def _call(call_id: str, status: str, display: Any, **response: Any) -> dict[str, Any]:
     return {
         "id": call_id,
-        "name": BAD,
-        "args": {"command": BAD},
+        "name": HOSTILE_TEXT,
+        "args": {"command": HOSTILE_TEXT},
         "status": status,
-        "result": [{"functionResponse": {"id": call_id, "name": BAD, "response": response}}],
+        "result": [{"functionResponse": {"id": call_id, "name": HOSTILE_TEXT, "response": response}}],
         "resultDisplay": display,
     }
 
@@ -34,34 +37,41 @@ def _records() -> list[dict[str, Any]]:
     media = [
         {"inlineData": {"mimeType": "image/png", "data": _PIXEL}},
         {"inlineData": {"mimeType": "image/svg+xml", "data": "PHN2Zz4="}},
-        {"inlineData": {"mimeType": f"image/png{BAD}", "data": _PIXEL}},
-        {"inlineData": {"mimeType": "image/png", "data": f'"{BAD}'}},
+        {"inlineData": {"mimeType": f"image/png{HOSTILE_TEXT}", "data": _PIXEL}},
+        {"inlineData": {"mimeType": "image/png", "data": f'"{HOSTILE_TEXT}'}},
     ]
     calls = [
-        _call("t1", "success", {"fileDiff": _DIFF, "filePath": BAD}, output=BAD),
-        _call("t2", "error", BAD, error=BAD),
-        _call(BAD, "success", "", output=f"```\n{BAD}\n````\n{BAD}"),
+        _call("t1", "success", {"fileDiff": _DIFF, "filePath": HOSTILE_TEXT}, output=HOSTILE_TEXT),
+        _call("t2", "error", HOSTILE_TEXT, error=HOSTILE_TEXT),
+        _call(HOSTILE_TEXT, "success", "", output=f"```\n{HOSTILE_TEXT}\n````\n{HOSTILE_TEXT}"),
     ]
     return [
-        {"id": "u1", "type": "user", "timestamp": BAD, "content": [{"text": BAD}, *media]},
+        {"id": "u1", "type": "user", "timestamp": HOSTILE_TEXT, "content": [{"text": HOSTILE_TEXT}, *media]},
         {
-            "id": BAD,
+            "id": HOSTILE_TEXT,
             "type": "gemini",
-            "content": f"{BAD}\n```\n{BAD}\n",
-            "thoughts": [{"subject": BAD, "description": BAD}],
+            "content": f"{HOSTILE_TEXT}\n```\n{HOSTILE_TEXT}\n",
+            "thoughts": [{"subject": HOSTILE_TEXT, "description": HOSTILE_TEXT}],
             "toolCalls": calls,
-            "model": BAD,
+            "model": HOSTILE_TEXT,
             "tokens": {"input": 1, "output": 1},
         },
-        {"id": "e1", "type": BAD, "content": BAD},
+        {"id": "e1", "type": HOSTILE_TEXT, "content": HOSTILE_TEXT},
     ]
 
 
-def messages() -> list[Message]:
-    return [found for record in _records() if (found := decode_message(json.dumps(record).encode()))]
+def messages() -> list[StoredMessage]:
+    """Return the decoded messages of the hostile session."""
+    return [message for record in _records() if (message := decode_message(json.dumps(record).encode()))]
 
 
 def write(file: Path) -> None:
-    """The session as a journal."""
-    header = {"sessionId": ID, "projectHash": "h", "startTime": BAD, "lastUpdated": BAD, "summary": BAD}
+    """Write the hostile session into a file, in the CLI's journal format."""
+    header = {
+        "sessionId": ID,
+        "projectHash": "h",
+        "startTime": HOSTILE_TEXT,
+        "lastUpdated": HOSTILE_TEXT,
+        "summary": HOSTILE_TEXT,
+    }
     file.write_text("".join(json.dumps(record) + "\n" for record in (header, *_records())))

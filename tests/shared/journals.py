@@ -1,10 +1,11 @@
-"""A journal for a CLI that stands in for the real one: Python to put before its body."""
+"""Python code with which a fake CLI writes a session journal. Put it before the fake CLI's own
+code."""
 
 from __future__ import annotations
 
 __all__ = ["JOURNAL"]
 
-# What a stand-in needs to keep a journal where the real CLI has its own.
+# Functions and constants that write a journal to the path that the real CLI uses.
 JOURNAL = """
 ID = "5f0c0f5e-1111-4222-8333-444455556666"
 INIT = line("init", session_id=ID, model="auto") + line("message", role="user", content="hi")

@@ -1,4 +1,6 @@
-"""A small MCP server with one tool, `poke`: it leaves `<name>` when it starts and `<name>-poked` when it is called."""
+"""A small MCP server with one tool, `poke`.
+
+It creates the file `<name>` when it starts, and the file `<name>-poked` when the tool is called."""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 
 def answer(method: str, marks: Path, name: str) -> dict[str, Any] | None:
-    """What is said to a request, or None for a notification."""
+    """Return the result for a request, or None if the method is unknown."""
     if method == "initialize":
         info = {"name": name, "version": "1"}
         return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
@@ -29,12 +31,12 @@ def main() -> None:
         request = json.loads(line)
         if "id" not in request:
             continue
-        said: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
+        response: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
         result = answer(request.get("method", ""), marks, name)
-        said |= (
+        response |= (
             {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
         )
-        print(json.dumps(said), flush=True)
+        print(json.dumps(response), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What a run may do, cell by cell: approval, permissions, call, what becomes of it, and a piece of the reason."""
+"""The permission table: for each approval mode, permissions and call, whether the call is allowed.
+
+A row is (approval, name of the permissions, name of the call, outcome, part of the reason)."""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ AS_PERMISSIONS: dict[str, Permissions] = {
     ),
 }
 
-# Of 0.61.0. Calls are named in `acts`.
+# The table of CLI 0.61.0. The names of the calls are the keys of `tool_actions.TOOL_ACTIONS`.
 # fmt: off
 TABLE: Table = (
     ("default",   "nothing",          "read",       "ok",     ""),
@@ -227,9 +229,10 @@ TABLE: Table = (
 )
 # fmt: on
 
-# Before 0.61 a build file can be written wherever another file can: the runs in which that makes a difference.
+# Before 0.61 a run can write a build file whenever it can write other files. This table has only
+# the combinations of approval and permissions for which that makes a difference.
 _PROTECTED = "build configuration files"
-_DIFFERENT = {row[:2] for row in TABLE if row[4] == _PROTECTED}
+_CHANGED = {row[:2] for row in TABLE if row[4] == _PROTECTED}
 TABLE_0_54: Table = tuple(
-    (*row[:3], "ok", "") if row[4] == _PROTECTED else row for row in TABLE if row[:2] in _DIFFERENT
+    (*row[:3], "ok", "") if row[4] == _PROTECTED else row for row in TABLE if row[:2] in _CHANGED
 )

@@ -1,4 +1,4 @@
-"""The user's own `gemini`, without any of ours: also one that is too old for geminids to run."""
+"""Run `gemini` without geminids, as a user does; also releases that are too old for geminids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["plain_gemini"]
 
 
 def plain_gemini(world: Any, *flags: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run the world's release with these flags, in the world's home and against its scripted model."""
+    """Run the world's release with these flags, in the world's home and with its scripted model."""
     gemini = find(world.version, places=world.places)
     settings = world.home / ".gemini" / "settings.json"
     settings.parent.mkdir(exist_ok=True)

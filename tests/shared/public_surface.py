@@ -1,9 +1,11 @@
-"""The public surface of geminids as JSON: what users can name on the command line, in files and in Python.
+"""Write the public surface of geminids as JSON: all names of commands, settings, events and Python
+objects.
 
     python tests/shared/public_surface.py PATH_OF_A_CHECKOUT > tests/recordings/public_surface.json
 
-Each section maps a name to its description (a type, a default). `tests/test_public_surface.py` compares the recorded
-surface with the present one. Names in Python are those of `geminids` and those that the documents import.
+Each section maps a name to its description (a type, a default). `tests/test_public_surface.py`
+compares the recorded surface with the current one. The Python names are those of `geminids` and
+those that the documents import.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 Surface = dict[str, dict[str, str]]
 
-# The variables of geminids and of other programs that it heeds. Not those that its own processes hand to each other.
+# The environment variables of geminids, and those of other programs that it reads. Variables that
+# geminids passes between its own processes are not public.
 _VARIABLE = re.compile(
     r"(?!GEMINI_CLI_GEMINIDS_)(GEMINIDS|GEMINI|GOOGLE|GCE|CLOUDSDK|PAPERCLIP|XDG)_[A-Z_]*[A-Z]|CODE_ASSIST_ENDPOINT|"
     r"(NO|HTTPS?|ALL)_PROXY|(no|https?|all)_proxy|SSL_CERT_(FILE|DIR)|NODE_EXTRA_CA_CERTS|NO_COLOR|NO_GCE_CHECK"
@@ -36,7 +39,9 @@ _EXIT_CODES = re.compile(r"Exit codes?[^:]*:\s*([^.]+)\.")
 
 
 def surface(root: Path, names: Iterable[str]) -> Surface:
-    """The surface of the checkout at `root`, which has to be the imported one; `names` are the objects for Python."""
+    """Return the public surface of the checkout at `root`, from which `geminids` must be imported.
+
+    `names` are the dotted names of the public Python objects."""
     return {
         "commands": dict(_commands()),
         "configuration": dict(_configuration()),
@@ -49,16 +54,18 @@ def surface(root: Path, names: Iterable[str]) -> Surface:
 
 
 def documented_names(root: Path) -> list[str]:
-    """The Python objects that are public: all of `geminids`, and what README and docs import or mention."""
+    """Return the dotted names of all public Python objects.
+
+    These are all names of `geminids.__all__`, and those that README and docs import or mention."""
     import geminids
 
     text = _documents(root)
     names = {f"geminids.{name}" for name in geminids.__all__}
     modules = {"geminids.adapters", "geminids.config", "geminids.sessions"}
     for module, imported in _IMPORT.findall(text):
-        found = {f"{module}.{name}" for name in re.findall(r"\w+", imported)}
-        modules |= {name for name in found if inspect.ismodule(resolve(name))}
-        names |= found
+        imported_names = {f"{module}.{name}" for name in re.findall(r"\w+", imported)}
+        modules |= {name for name in imported_names if inspect.ismodule(resolve(name))}
+        names |= imported_names
         if hasattr(import_module(module), "__path__"):
             modules.add(module)
     names |= {f"{module}.{name}" for module in modules for name in getattr(resolve(module), "__all__", ())}
@@ -67,7 +74,7 @@ def documented_names(root: Path) -> list[str]:
 
 
 def resolve(name: str) -> Any:
-    """The object with this dotted name; None if there is none."""
+    """Return the object with this dotted name, or None if there is none."""
     module, _, attribute = name.rpartition(".")
     try:
         return (
@@ -85,7 +92,8 @@ def _documents(root: Path) -> str:
 
 
 def without_undocumented(python: dict[str, str], root: Path) -> dict[str, str]:
-    """Members and constructors that no document mentions are not public."""
+    """Return the Python names without those members and constructor parameters that no document
+    mentions."""
     text = _documents(root)
     words, calls = set(re.findall(r"[.`](\w+)", text)), set(re.findall(r"(\w+)\(", text))
 
@@ -113,16 +121,16 @@ def _commands() -> Iterator[tuple[str, str]]:
                 kind = "flag"
             if param.multiple or param.nargs != 1:
                 kind += ", repeatable"
-            shown = (
+            spellings = (
                 [*param.opts, *param.secondary_opts]
                 if param.param_type_name == "option"
                 else [param.human_readable_name]
             )
-            for one in shown:
-                yield f"{words} {one}", kind
+            for spelling in spellings:
+                yield f"{words} {spelling}", kind
             if isinstance(param.type, click.Choice):
                 for choice in param.type.choices:
-                    yield f"{words} {shown[0]}={choice}", "choice"
+                    yield f"{words} {spellings[0]}={choice}", "choice"
         if isinstance(command, click.Group):
             for name in command.list_commands(context):
                 inner = command.get_command(context, name)
@@ -216,12 +224,12 @@ def _python(names: Iterable[str]) -> Iterator[tuple[str, str]]:
         elif not issubclass(value, Exception):
             yield from _parameters(name, value)
         for member in dir(value):
-            found = inspect.getattr_static(value, member)
+            static_member = inspect.getattr_static(value, member)
             inherited = (*getattr(value, "__struct_fields__", ()), *dir(Exception), *dir(tuple))
             if (member.startswith("_") and member not in _PROTOCOLS) or member in inherited:
                 continue
             yield f"{name}.{member}", "member"
-            if inspect.isroutine(getattr(value, member)) and not isinstance(found, property):
+            if inspect.isroutine(getattr(value, member)) and not isinstance(static_member, property):
                 yield from _parameters(f"{name}.{member}", getattr(value, member))
 
 
@@ -230,7 +238,7 @@ def _fields(name: str, struct: Any) -> Iterator[tuple[str, str]]:
 
     try:
         fields = msgspec.structs.fields(struct)
-    except NameError:  # a type that is imported for type checking only
+    except NameError:  # a field's type is imported for type checking only
         for field_name in struct.__struct_fields__:
             yield f"{name}.{field_name}", str(inspect.get_annotations(struct)[field_name])
         return
@@ -282,12 +290,12 @@ def _choices(kind: Any) -> Iterator[Any]:
 
 
 def _plain(value: Any) -> str:
-    """A default, without addresses in memory."""
+    """Return the text of a default value, without memory addresses."""
     return re.sub(r" at 0x\w+", "", repr(value))
 
 
 def _variables(root: Path) -> list[str]:
-    """Every variable that the source names, the ones of options and of flags included."""
+    """Return all environment variables in the source code, including those of options and flags."""
     from geminids.config.fields import fields
 
     names = {field.env for field in fields() if field.env}

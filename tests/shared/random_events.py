@@ -1,4 +1,4 @@
-"""Random runs for the laws of the dialects: lawful ones, and sequences that no run would give."""
+"""Random events for tests of the dialects: valid runs, and sequences that no real run emits."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from geminids.events.model import (
 )
 from random_values import FIELDS, counts, moments
 
-__all__ = ["RECORDED", "any_events", "lawful_runs", "recorded", "text_of"]
+__all__ = ["RECORDED", "any_events", "recorded", "text_of", "valid_runs"]
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "events"
 RECORDED = sorted(file.stem for file in RECORDINGS.glob("*.jsonl"))
-_SAID: tuple[type[Event], ...] = (Thought, Notice, TokensUsed)
+_OUTPUT_TYPES: tuple[type[Event], ...] = (Thought, Notice, TokensUsed)
 _SMALL = {"attempt": st.integers(1, 3), "turn": st.integers(1, 4)}
 
 
@@ -39,57 +39,65 @@ def _events_of(kind: type[Event], **more: Any) -> st.SearchStrategy[Any]:
 
 
 _texts = _events_of(Text)
-# Twice, since most of what a run says is text.
+# `Text` is listed twice, because most events of a run are texts.
 any_events = st.lists(st.one_of(_texts, *map(_events_of, FIELDS)), max_size=25)
-"""Any events in any order: none first, two `Finished`, results of no call, numbers with holes."""
+"""Any events in any order, for example without `Started`, with two `Finished`, with results that
+have no call, and with gaps in the numbers."""
 
 
-_said = st.lists(st.one_of(_texts, *(_events_of(kind) for kind in _SAID)), max_size=4)
+_outputs = st.lists(st.one_of(_texts, *(_events_of(kind) for kind in _OUTPUT_TYPES)), max_size=4)
 
 
 @st.composite
-def lawful_runs(draw: st.DrawFn) -> list[AnyEvent]:
-    """A run as the laws of the event model allow it: of one attempt or two, cut off or not, with subagents.
+def valid_runs(draw: st.DrawFn) -> list[AnyEvent]:
+    """Return a strategy for runs that follow the rules of the event model: one or two attempts, any
+    outcome, with subagents.
 
-    Every `ToolStarted` has one `ToolFinished`, numbers have no gaps, `Finished` is the last and its text the sum.
+    Every `ToolStarted` has one `ToolFinished`, and the numbers have no gaps. `Finished` is the last
+    event and has the text of the last attempt.
     """
     drawn: list[Any] = [draw(_events_of(Notice))] if draw(st.booleans()) else []
-    kept = ""
+    last_text = ""
     attempts = draw(st.integers(1, 2))
     for attempt in range(1, attempts + 1):
-        said = _attempt(draw)
-        drawn += [msgspec.structs.replace(event, attempt=attempt) for event in said]
-        kept = "".join(event.text for event in said if isinstance(event, Text))
+        events = _attempt(draw)
+        drawn += [msgspec.structs.replace(event, attempt=attempt) for event in events]
+        last_text = "".join(event.text for event in events if isinstance(event, Text))
     last = draw(
-        _events_of(Finished, text=st.just(kept), run_id=st.just(_run_id(drawn)), attempts=st.just(attempts))
+        _events_of(
+            Finished, text=st.just(last_text), run_id=st.just(_run_id(drawn)), attempts=st.just(attempts)
+        )
     )
     success = last.outcome == "success"
     failure = None if success else last.failure
-    answer = kept[draw(st.integers(0, len(kept))) :]
+    answer = last_text[draw(st.integers(0, len(last_text))) :]
     drawn.append(msgspec.structs.replace(last, failure=failure, answer=answer))
     return _numbered(drawn, draw(st.integers(1_794_800_000_000, 1_794_900_000_000)))
 
 
 def _attempt(draw: st.DrawFn) -> list[Any]:
-    said: list[Any] = [draw(_events_of(Started))]
+    events: list[Any] = [draw(_events_of(Started))]
     turn = 1
     count = 0
     for _ in range(draw(st.integers(0, 4))):
-        said += _in_turn(
+        events += _in_turn(
             turn,
-            draw(_said),
+            draw(_outputs),
         )
-        calls, count = _calls(draw, turn, count, said)
-        said += calls
+        calls, count = _calls(draw, turn, count, events)
+        events += calls
         turn += bool(calls)
-    return said
+    return events
 
 
-def _calls(draw: st.DrawFn, turn: int, count: int, said: Sequence[Any]) -> tuple[list[Any], int]:
-    """Calls of one turn: all of them begin, then all of them end, in another order; some are of a subagent."""
-    agents = [event.id for event in said if isinstance(event, ToolStarted) and event.kind == "agent"]
-    begun: list[Any] = []
-    ended: list[Any] = []
+def _calls(draw: st.DrawFn, turn: int, count: int, events: Sequence[Any]) -> tuple[list[Any], int]:
+    """Draw the tool calls of one turn, some of them calls of a subagent.
+
+    All calls start, then all end, in another order. Return the events and the new number of
+    calls."""
+    agents = [event.id for event in events if isinstance(event, ToolStarted) and event.kind == "agent"]
+    starts: list[Any] = []
+    ends: list[Any] = []
     for started in draw(st.lists(_events_of(ToolStarted), max_size=3)):
         count += 1
         parent = draw(st.sampled_from([None, *agents]))
@@ -99,12 +107,12 @@ def _calls(draw: st.DrawFn, turn: int, count: int, said: Sequence[Any]) -> tuple
                 ToolFinished, **{name: st.just(getattr(own, name)) for name in ("id", "name", "parent")}
             )
         )
-        begun.append(own)
-        ended.append(msgspec.structs.replace(end, input=end.input if own.input is None else own.input))
+        starts.append(own)
+        ends.append(msgspec.structs.replace(end, input=end.input if own.input is None else own.input))
         if draw(st.booleans()):
-            begun.append(draw(_events_of(PermissionAsked, id=st.just(own.id), tool=st.just(own.name))))
-            begun.append(draw(_events_of(PermissionDecided, id=st.just(own.id), tool=st.just(own.name))))
-    return _in_turn(turn, [*begun, *draw(st.permutations(ended))]), count
+            starts.append(draw(_events_of(PermissionAsked, id=st.just(own.id), tool=st.just(own.name))))
+            starts.append(draw(_events_of(PermissionDecided, id=st.just(own.id), tool=st.just(own.name))))
+    return _in_turn(turn, [*starts, *draw(st.permutations(ends))]), count
 
 
 def _in_turn(turn: int, events: Sequence[Any]) -> list[Any]:
@@ -126,16 +134,17 @@ def _numbered(events: Sequence[Any], began: int) -> list[AnyEvent]:
 
 
 def recorded(name: str) -> list[AnyEvent]:
-    """The events of a real run, by the name of its recording."""
+    """Return the events of a recorded real run."""
     return [decode_event(line) for line in (RECORDINGS / f"{name}.jsonl").read_bytes().splitlines()]
 
 
 def text_of(events: Sequence[Event]) -> str:
-    """What the agent said in its last attempt, as a reader of the events would join it."""
-    said = ""
+    """Return the text of the last attempt, joined from the `Text` events after the last
+    `Started`."""
+    text = ""
     for event in events:
         if isinstance(event, Started):
-            said = ""
+            text = ""
         elif isinstance(event, Text):
-            said += event.text
-    return said
+            text += event.text
+    return text

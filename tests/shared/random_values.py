@@ -1,4 +1,5 @@
-"""Random values for every field of every event: odd text, huge numbers, and nothing at all where that may be."""
+"""Hypothesis strategies for every field of every event: odd texts, huge numbers, and None if
+allowed."""
 
 from __future__ import annotations
 
@@ -36,11 +37,12 @@ from geminids.outcome import FAILURE_KINDS, OUTCOMES, Failure
 
 __all__ = ["FIELDS", "counts", "moments"]
 
-# The first and the last moment that a calendar has; sums of many counts of this size still fit into JSON.
+# The first and the last millisecond that `datetime` supports (years 1 to 9999).
 _FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999
+# The sum of many such counts still fits into a 64-bit integer.
 _HUGE = 2**55
 
-_odd = (
+_odd_texts = (
     "",
     "\n",
     "\r\n",
@@ -55,8 +57,8 @@ _odd = (
     "\ufeff",
     "a" * 5000,
 )
-texts = st.one_of(st.sampled_from(_odd), st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
-# Few, so that calls, results and parents meet each other.
+texts = st.one_of(st.sampled_from(_odd_texts), st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+# Only a few ids, so that calls, results and parents often have the same id.
 ids = st.one_of(st.sampled_from(("a", "b", "c", "read_file_1")), texts)
 names = st.one_of(
     st.sampled_from(
@@ -83,7 +85,7 @@ signed = st.one_of(counts, st.integers(-(2**31), -1))
 moments = st.one_of(
     st.integers(1_794_800_000_000, 1_794_900_000_000), st.sampled_from((0, _FIRST, _LAST, -1))
 )
-maybe_count, maybe_text, maybe_id = (st.none() | one for one in (counts, texts, ids))
+maybe_count, maybe_text, maybe_id = (st.none() | strategy for strategy in (counts, texts, ids))
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
@@ -102,7 +104,7 @@ changes = st.lists(
 paths = st.lists(texts, max_size=2).map(tuple)
 
 
-def _one_of(literal: Any) -> st.SearchStrategy[Any]:
+def _any_choice(literal: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from(get_args(literal))
 
 
@@ -135,8 +137,8 @@ _decisions = st.lists(
         id=ids,
         tool=names,
         what=texts,
-        decision=_one_of(Choice),
-        by=_one_of(By),
+        decision=_any_choice(Choice),
+        by=_any_choice(By),
         reason=maybe_text,
         at=moments,
         waited_ms=counts,
@@ -150,7 +152,7 @@ _ended = st.lists(
     max_size=2,
 ).map(tuple)
 
-# The fields of each event, without those that all of them have.
+# The fields of each event type, without the fields that all events have.
 FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
     Started: {
         "run_id": st.just("run-0123456789abcdef") | texts,
@@ -158,7 +160,7 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
         "model": maybe_text,
         "cwd": texts,
         "cli_version": maybe_text,
-        "lane": _one_of(Transport),
+        "transport": _any_choice(Transport),
         "pid": st.integers(0, 99999),
         "approval": st.sampled_from((None, "default", "auto_edit", "yolo", "plan", "")),
         "prompt": maybe_text,
@@ -168,7 +170,7 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
     ToolStarted: {
         "id": ids,
         "name": names,
-        "kind": _one_of(ToolKind),
+        "kind": _any_choice(ToolKind),
         "title": texts,
         "input": inputs,
         "paths": paths,
@@ -178,7 +180,7 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
         "id": ids,
         "name": names,
         "input": inputs,
-        "status": _one_of(ToolStatus),
+        "status": _any_choice(ToolStatus),
         "output": maybe_text,
         "error": maybe_text,
         "exit_code": st.none() | st.integers(-64, 255),
@@ -189,27 +191,27 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
     PermissionAsked: {
         "id": ids,
         "tool": names,
-        "kind": _one_of(ToolKind),
+        "kind": _any_choice(ToolKind),
         "title": texts,
         "command": maybe_text,
         "details": maybe_text,
         "cwd": maybe_text,
         "changes": changes,
         "paths": paths,
-        "options": st.lists(_one_of(Choice), max_size=3).map(tuple),
+        "options": st.lists(_any_choice(Choice), max_size=3).map(tuple),
         "always": maybe_text,
         "parent": maybe_id,
     },
     PermissionDecided: {
         "id": ids,
         "tool": names,
-        "decision": _one_of(Choice),
-        "by": _one_of(By),
+        "decision": _any_choice(Choice),
+        "by": _any_choice(By),
         "reason": maybe_text,
     },
     TokensUsed: {
         "model": maybe_text,
-        "role": _one_of(Role),
+        "role": _any_choice(Role),
         **dict.fromkeys(("input", "cached", "output", "thinking", "tool"), maybe_count),
         "request": st.none() | st.integers(1, 9),
         "requested_model": maybe_text,
@@ -218,9 +220,20 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
         "duration_ms": st.none() | st.integers(0, 10**6),
     },
     Notice: {
-        "level": _one_of(Level),
+        "level": _any_choice(Level),
         "code": st.sampled_from(
-            ("retry", "stall", "loop", "noise", "stderr", "session", "cli", "lane", "discarded", "max_tokens")
+            (
+                "retry",
+                "stall",
+                "loop",
+                "noise",
+                "stderr",
+                "session",
+                "cli",
+                "transport",
+                "discarded",
+                "max_tokens",
+            )
         )
         | texts,
         "message": texts,

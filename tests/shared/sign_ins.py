@@ -1,12 +1,13 @@
-"""Every way to sign in, with a scripted API behind it whose own count is the judge.
+"""All sign-ins, each with a scripted API server. Tests compare a run's reports with the server's
+counts.
 
     with SIGN_INS["adc"].serve(script, folder) as google:
         options = signed_in(world, google, approval="yolo")
         ...
-    assert requests(events) == served(google)
+    assert requests(events) == served(paid(google))
 
-The model is always gemini-2.5-pro, so that a reader can compute each price: dollars per million tokens are 1.25 for
-input, 0.125 for cached input and 10 for output and thinking; prompts of the API's own tools are input.
+The model is always gemini-2.5-pro. Its prices in dollars per million tokens are 1.25 for input,
+0.125 for cached input and 10 for output and thinking. Tool prompt tokens are charged as input.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import geminids
-from complete import of
-from fake_google import Asked, FakeGoogle, Script
+from collect_events import select_events
+from fake_google import FakeGoogle, ReceivedRequest, Script
 from fake_sign_ins import LOGIN, FakeCodeAssist, FakeVertex, FakeVertexProject
 from geminids import TokensUsed
 
@@ -29,12 +30,12 @@ __all__ = [
     "SIGN_INS",
     "SignIn",
     "Used",
-    "assert_equal",
-    "paid",
+    "assert_usage_equals_api",
+    "options_for_server",
+    "paid_requests",
     "price",
-    "requests",
-    "served",
-    "signed_in",
+    "usage_of_api",
+    "usage_of_events",
 ]
 
 KEY = "AIzaSy-not-a-real-key-0123456789"
@@ -47,12 +48,12 @@ _COUNTS = (
     "thoughtsTokenCount",
     "toolUsePromptTokenCount",
 )
-# Model, input, cached, output, thinking, tool, and the price of one request.
+# The model, the input, cached, output, thinking and tool tokens, and the price of one request.
 Used = tuple[str | None, int, int, int, int, int, Decimal]
 
 
 class FakeGemini(FakeGoogle):
-    """The Gemini API with a key."""
+    """The Gemini API server for the sign-in with an API key."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -61,15 +62,18 @@ class FakeGemini(FakeGoogle):
 
 @dataclass(frozen=True)
 class SignIn:
-    """`serve(script, folder)` makes the server. `bills`: whether the list price is what is paid."""
+    """One way to sign in. `serve(script, folder)` returns its API server.
+
+    `bills`: whether geminids reports the list price as the cost in dollars."""
 
     name: str
     auth_mode: str
     serve: Callable[[Script, Path], Any]
     bills: bool = False
 
-    def holds_the_key(self, google: Any, asked: Asked) -> bool:
-        """Whether a request came with the credential that only the gateway has."""
+    def holds_the_key(self, google: Any, asked: ReceivedRequest) -> bool:
+        """Return whether a request has the real credential, which the gateway (or for an account
+        login, the CLI) adds."""
         if self.name == "account":
             return asked.headers.get("authorization") == f"Bearer {LOGIN}"
         if self.name == "adc":
@@ -88,44 +92,45 @@ SIGN_INS = {
 }
 
 
-def signed_in(world: Any, google: Any, **fields: Any) -> geminids.Options:
-    """Options of a run that signs in at this server; `env` is added to."""
+def options_for_server(world: Any, google: Any, **fields: Any) -> geminids.Options:
+    """Return options for a run that signs in at this server. `env` adds environment variables."""
     env = {"HOME": str(world.home), "TMPDIR": str(world.tmp), **google.env, **fields.pop("env", {})}
-    given = {"cwd": str(world.cwd), "gemini": world.version, "model": MODEL, "grace": 2.0}
-    return geminids.Options(**{**given, "env": env, **fields})
+    defaults = {"cwd": str(world.cwd), "gemini": world.version, "model": MODEL, "grace": 2.0}
+    return geminids.Options(**{**defaults, "env": env, **fields})
 
 
-def paid(google: FakeGoogle) -> list[Asked]:
-    """The requests for which the API charges, in their order."""
+def paid_requests(google: FakeGoogle) -> list[ReceivedRequest]:
+    """Return the requests for which the API charges, in order."""
     return [asked for asked in google.asked if asked.request.is_paid]
 
 
 def price(usage: dict[str, int]) -> Decimal:
-    """What the API charges for this `usageMetadata` of gemini-2.5-pro."""
+    """Return the price in dollars of a gemini-2.5-pro request with this `usageMetadata`."""
     sent, cached, output, thinking, tool = (usage.get(name, 0) for name in _COUNTS)
     dollars = (sent - cached + tool) * _INPUT + cached * _CACHED + (output + thinking) * _OUTPUT
     return dollars / 1_000_000
 
 
-def served(asked: Iterable[Asked]) -> list[Used]:
-    """What the API counted, request by request."""
+def usage_of_api(asked: Iterable[ReceivedRequest]) -> list[Used]:
+    """Return the model, tokens and price of each request, as the API counted them."""
     return [(one.model, *(one.usage.get(name, 0) for name in _COUNTS), price(one.usage)) for one in asked]  # type: ignore[misc]
 
 
-def requests(events: Sequence[Any]) -> list[Used]:
-    """What the run reported, request by request."""
+def usage_of_events(events: Sequence[Any]) -> list[Used]:
+    """Return the model, tokens and price of each request, as the run's events reported them."""
     return [
         (used.model, used.input, used.cached, used.output, used.thinking, used.tool, used.price)  # type: ignore[misc]
-        for used in of(events, TokensUsed)
+        for used in select_events(events, TokensUsed)
     ]
 
 
-def assert_equal(sign_in: SignIn, events: Sequence[Any], asked: Sequence[Asked]) -> None:
-    """One run's or turn's events equal what the API served: each request, the sums, and the cost."""
+def assert_usage_equals_api(sign_in: SignIn, events: Sequence[Any], asked: Sequence[ReceivedRequest]) -> None:
+    """Assert that the events of a run or turn report the same requests, token sums and cost as the
+    API served."""
     finished = events[-1]
-    expected = served(asked)
-    assert requests(events) == expected
-    for used in of(events, TokensUsed):
+    expected = usage_of_api(asked)
+    assert usage_of_events(events) == expected
+    for used in select_events(events, TokensUsed):
         assert (used.requested_model, used.role, used.status, used.repeat) == (MODEL, "main", 200, False)
     usage, cost = finished.usage, finished.cost
     sums = [sum(column) for column in zip(*(row[1:] for row in expected), strict=True)]

@@ -1,4 +1,4 @@
-"""Scripts that end in every way the API, the model and the CLI can bring about, for both lanes."""
+"""Scripts for all endings that the API, the model and the CLI can cause, for both transports."""
 
 from __future__ import annotations
 
@@ -11,67 +11,70 @@ __all__ = ["ROWS", "Row"]
 
 @dataclass(frozen=True)
 class Row:
-    """One script, and how a run of it ends; the last reply is for all further requests."""
+    """One script, and the expected end of its run. The last reply is repeated for further
+    requests."""
 
     name: str
     replies: tuple[Mapping[str, Any], ...]
     outcome: str
     kind: str | None = None
-    told: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the failure, alike on both lanes and all releases."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Expected fields of the failure, the same on both transports and for all releases."""
     options: Mapping[str, Any] = field(default_factory=dict)
     closed: bool = False
-    """Nothing listens at the API's address."""
+    """Whether no server listens at the API's address."""
 
     @property
     def expected(self) -> dict[str, Any]:
-        """`outcome`, `kind` and fields of the failure, alike on both lanes."""
+        """The expected `outcome`, `kind` and other fields of the failure, the same on both
+        transports."""
         if self.outcome != "failed":
             return {"outcome": self.outcome, "kind": None}
-        return {"outcome": self.outcome, "kind": self.kind, **self.told}
+        return {"outcome": self.outcome, "kind": self.kind, **self.fields}
 
 
-def _about(name: str, **more: Any) -> dict[str, Any]:
+def _error_detail(name: str, **more: Any) -> dict[str, Any]:
     return {"@type": f"type.googleapis.com/google.rpc.{name}", **more}
 
 
-def _quota(name: str) -> dict[str, Any]:
-    return _about("QuotaFailure", violations=[{"quotaMetric": "m", "quotaId": name}])
+def _quota_detail(name: str) -> dict[str, Any]:
+    return _error_detail("QuotaFailure", violations=[{"quotaMetric": "m", "quotaId": name}])
 
 
-def _failing(status: int, error: str, **more: Any) -> tuple[dict[str, Any]]:
+def _error_reply(status: int, error: str, **more: Any) -> tuple[dict[str, Any]]:
     return ({"status": status, "error": error, **more},)
 
 
 _AS_STREAM = {"headers": {"content-type": "text/event-stream"}}
-_BAD_KEY = {"details": [_about("ErrorInfo", reason="API_KEY_INVALID", domain="googleapis.com")]}
+_BAD_KEY = {"details": [_error_detail("ErrorInfo", reason="API_KEY_INVALID", domain="googleapis.com")]}
 _PER_MINUTE = {
     "details": [
-        _quota("GenerateRequestsPerMinutePerProjectPerModel-FreeTier"),
-        _about("RetryInfo", retryDelay="1s"),
+        _quota_detail("GenerateRequestsPerMinutePerProjectPerModel-FreeTier"),
+        _error_detail("RetryInfo", retryDelay="1s"),
     ]
 }
-_PER_DAY = {"details": [_quota("GenerateRequestsPerDayPerProjectPerModel-FreeTier")]}
+_PER_DAY = {"details": [_quota_detail("GenerateRequestsPerDayPerProjectPerModel-FreeTier")]}
 _LOOK = {"calls": [("list_directory", {"dir_path": "."})]}
 _ONCE = {"max_attempts": 1}
 _EMPTY = {"empty": True}
 
 
-def _refused(status: int, kind: str, **more: Any) -> dict[str, Any]:
-    told = {"http_status": status, "retryable": False, "retry_after": None}
-    return {"outcome": "failed", "kind": kind, "told": told, **more}
+def _permanent_failure(status: int, kind: str, **more: Any) -> dict[str, Any]:
+    fields = {"http_status": status, "retryable": False, "retry_after": None}
+    return {"outcome": "failed", "kind": kind, "fields": fields, **more}
 
 
 def _blocked(*, filtered: bool = False, **more: Any) -> dict[str, Any]:
-    """The gateway sees the API's finish reason on both lanes: what a filter blocked is not retryable."""
-    given: dict[str, Any] = {"outcome": "failed", "kind": "blocked", "options": _ONCE}
-    given["told"] = {"http_status": None, "retryable": not filtered}
-    return {**given, **more}
+    """Return the expected end of a blocked answer. An answer that a content filter blocked is not
+    retryable: the gateway sees the API's finish reason on both transports."""
+    expected: dict[str, Any] = {"outcome": "failed", "kind": "blocked", "options": _ONCE}
+    expected["fields"] = {"http_status": None, "retryable": not filtered}
+    return {**expected, **more}
 
 
-def _failed(kind: str, status: int | None) -> dict[str, Any]:
-    told = {"http_status": status, "retryable": True}
-    return {"outcome": "failed", "kind": kind, "told": told, "options": _ONCE}
+def _retryable_failure(kind: str, status: int | None) -> dict[str, Any]:
+    fields = {"http_status": status, "retryable": True}
+    return {"outcome": "failed", "kind": kind, "fields": fields, "options": _ONCE}
 
 
 _NO_KEY = "API key not valid. Please pass a valid API key."
@@ -85,39 +88,59 @@ ROWS: tuple[Row, ...] = (
     Row("tool, then thoughts alone", (_LOOK, {"thought": "hm"}), **_blocked()),
     Row(
         "tool, then 500",
-        ({"text": "first", **_LOOK}, *_failing(500, "boom")),
-        **_failed("server", 500),
+        ({"text": "first", **_LOOK}, *_error_reply(500, "boom")),
+        **_retryable_failure("server", 500),
     ),
     Row(
         "tool, then cut",
         ({"text": "first", **_LOOK}, {"text": "half", "cut": True}),
-        **_failed("network", None),
+        **_retryable_failure("network", None),
     ),
-    Row("bad key", _failing(400, _NO_KEY, **_BAD_KEY), **_refused(400, "auth")),
-    Row("bad key in a stream", _failing(400, _NO_KEY, **_BAD_KEY, **_AS_STREAM), **_refused(400, "auth")),
-    Row("401", _failing(401, "Invalid authentication credentials."), **_refused(401, "auth")),
-    Row("403", _failing(403, "Permission denied on project x."), **_refused(403, "auth")),
-    Row("404", _failing(404, _NO_MODEL), **_refused(404, "model_not_found")),
-    Row("404 in a stream", _failing(404, _NO_MODEL, **_AS_STREAM), **_refused(404, "model_not_found")),
-    Row("400", _failing(400, "The input token count is too high."), **_refused(400, "bad_request")),
-    Row("413", _failing(413, "Too large."), **_refused(413, "bad_request")),
+    Row("bad key", _error_reply(400, _NO_KEY, **_BAD_KEY), **_permanent_failure(400, "auth")),
+    Row(
+        "bad key in a stream",
+        _error_reply(400, _NO_KEY, **_BAD_KEY, **_AS_STREAM),
+        **_permanent_failure(400, "auth"),
+    ),
+    Row("401", _error_reply(401, "Invalid authentication credentials."), **_permanent_failure(401, "auth")),
+    Row("403", _error_reply(403, "Permission denied on project x."), **_permanent_failure(403, "auth")),
+    Row("404", _error_reply(404, _NO_MODEL), **_permanent_failure(404, "model_not_found")),
+    Row(
+        "404 in a stream",
+        _error_reply(404, _NO_MODEL, **_AS_STREAM),
+        **_permanent_failure(404, "model_not_found"),
+    ),
+    Row(
+        "400",
+        _error_reply(400, "The input token count is too high."),
+        **_permanent_failure(400, "bad_request"),
+    ),
+    Row("413", _error_reply(413, "Too large."), **_permanent_failure(413, "bad_request")),
     Row(
         "429 by the minute",
-        _failing(429, "Resource exhausted", **_PER_MINUTE),
-        **_failed("quota_minute", 429),
+        _error_reply(429, "Resource exhausted", **_PER_MINUTE),
+        **_retryable_failure("quota_minute", 429),
     ),
-    Row("429 without a word", _failing(429, "Resource exhausted"), **_failed("quota_minute", 429)),
-    Row("429 by the day", _failing(429, "Resource exhausted", **_PER_DAY), **_refused(429, "quota_day")),
-    Row("500", _failing(500, "It is overloaded."), **_failed("server", 500)),
-    Row("503", _failing(503, "It is overloaded."), **_failed("server", 503)),
-    Row("out of reach", (), **_failed("network", None), closed=True),
-    Row("cut", ({"text": "half of", "cut": True},), **_failed("network", None)),
-    Row("a page", ({"garbage": "<html>hi</html>"},), **_failed("server", None)),
-    Row("no JSON", ({"garbage": "data: {bad json\n\n"},), **_failed("server", None)),
+    Row(
+        "429 without a word",
+        _error_reply(429, "Resource exhausted"),
+        **_retryable_failure("quota_minute", 429),
+    ),
+    Row(
+        "429 by the day",
+        _error_reply(429, "Resource exhausted", **_PER_DAY),
+        **_permanent_failure(429, "quota_day"),
+    ),
+    Row("500", _error_reply(500, "It is overloaded."), **_retryable_failure("server", 500)),
+    Row("503", _error_reply(503, "It is overloaded."), **_retryable_failure("server", 503)),
+    Row("out of reach", (), **_retryable_failure("network", None), closed=True),
+    Row("cut", ({"text": "half of", "cut": True},), **_retryable_failure("network", None)),
+    Row("a page", ({"garbage": "<html>hi</html>"},), **_retryable_failure("server", None)),
+    Row("no JSON", ({"garbage": "data: {bad json\n\n"},), **_retryable_failure("server", None)),
     Row(
         "a page with 502",
         ({"garbage": "<html>Bad Gateway</html>", "status": 502},),
-        **_failed("server", None),
+        **_retryable_failure("server", None),
     ),
     Row("blocked prompt", ({"blocked": "SAFETY"},), **_blocked(filtered=True)),
     Row("SAFETY", ({"finish": "SAFETY", **_EMPTY},), **_blocked(filtered=True)),
@@ -145,7 +168,7 @@ ROWS: tuple[Row, ...] = (
         ({"calls": [("read_file", {"file_path": "nope.txt"})]},),
         "failed",
         "loop",
-        told={"retryable": False},
+        fields={"retryable": False},
     ),
     Row("max turns", (_LOOK,), "max_turns", options={"max_turns": 2}),
     Row("max turns, just enough", (_LOOK, {"text": "done"}), "success", options={"max_turns": 2}),

@@ -1,4 +1,4 @@
-"""What the tokens of a request cost."""
+"""Tests of `price_of`: what the tokens of a request cost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _usd_on(day: date, model: str, **counts: int) -> Decimal | None:
 _usd = partial(_usd_on, _DAY)
 
 
-# By hand, from the prices of a million tokens that stand behind each.
+# Calculated by hand from the prices per million tokens in the comments.
 @pytest.mark.parametrize(
     ("model", "counts", "usd"),
     [
@@ -54,12 +54,13 @@ _usd = partial(_usd_on, _DAY)
             "gemini-2.0-flash-lite",
             {"input": 1_000, "cached": 1_000},
             "0.000075",
-        ),  # no price of its own: as input
+        ),  # the list has no cache price: as input
         ("gemini-2.5-flash", {}, "0"),
     ],
 )
 def test_prices_by_hand(model: str, counts: dict[str, int], usd: str) -> None:
-    """Cached is part of input, thinking is output, and a tier holds for the whole request."""
+    """Cached tokens are part of input, thinking costs as output, and a tier
+    applies to all tokens."""
     assert _usd(model, **counts) == Decimal(usd)
 
 
@@ -71,23 +72,23 @@ def test_prices_by_hand(model: str, counts: dict[str, int], usd: str) -> None:
     st.integers(0, 60_000),
     st.integers(0, 60_000),
 )
-def test_the_library_says_the_same(
-    model: str, given_: int, part: float, output: int, thinking: int, tool: int
+def test_price_equals_the_library(
+    model: str, input_tokens: int, cached_share: float, output: int, thinking: int, tool: int
 ) -> None:
-    """What we keep of its prices gives what it would have given itself."""
-    cached = int(given_ * part)
-    theirs = calc_price(
-        Usage(input_tokens=given_ + tool, cache_read_tokens=cached, output_tokens=output + thinking),
+    """The price of any request equals the price that the library calculates."""
+    cached = int(input_tokens * cached_share)
+    library_price = calc_price(
+        Usage(input_tokens=input_tokens + tool, cache_read_tokens=cached, output_tokens=output + thinking),
         model,
         provider_id="google",
         genai_request_timestamp=datetime(2026, 11, 16, 12, tzinfo=UTC),
     )
-    counts = {"input": given_, "cached": cached, "output": output, "thinking": thinking, "tool": tool}
-    assert _usd(model, **counts) == theirs.total_price
+    counts = {"input": input_tokens, "cached": cached, "output": output, "thinking": thinking, "tool": tool}
+    assert _usd(model, **counts) == library_price.total_price
 
 
-def test_a_price_says_what_it_is_made_of() -> None:
-    """Each part by itself, and their sum."""
+def test_parts_of_a_price() -> None:
+    """A price has the cost of each kind of tokens, and `usd` is their sum."""
     price = price_of(
         "gemini-2.5-pro", Counts(input=1000, cached=400, output=100, thinking=50, tool=200), _DAY
     )
@@ -110,8 +111,9 @@ def test_a_price_says_what_it_is_made_of() -> None:
         ("Gemini-2.5-Pro", "gemini-2.5-pro"),
     ],
 )
-def test_issues_of_a_model_cost_what_it_costs(name: str, costs_as: str) -> None:
-    """Folders before a name, and dates, numbers and `customtools` behind it, change no price."""
+def test_versions_of_a_model_cost_the_same(name: str, costs_as: str) -> None:
+    """A path before a model name, or a version or `customtools` after it,
+    does not change the price."""
     tokens = {"input": 12_345, "cached": 678, "output": 910}
     assert _usd(name, **tokens) == _usd(costs_as, **tokens) is not None
 
@@ -120,19 +122,19 @@ def test_issues_of_a_model_cost_what_it_costs(name: str, costs_as: str) -> None:
     "name",
     ["gemini-9-ultra", "gemini-2.5-flash-turbo", "gemini", "gemini-2.5", "gpt-5", "auto", ""],
 )
-def test_what_nobody_knows_has_no_price(name: str) -> None:
-    """A guess is no price: not of a relative, nor of another house."""
+def test_unknown_model_has_no_price(name: str) -> None:
+    """A model that is not in the list has no price, even if a similar one has."""
     assert _usd(name, input=1) is None
 
 
-def test_other_models_of_a_family_keep_their_own_price() -> None:
-    """`lite`, `image` and `tts` are no issues of a model."""
+def test_variants_have_their_own_price() -> None:
+    """`lite` and `tts` are other models with their own prices, not versions of a model."""
     assert _usd("gemini-2.5-flash-lite", input=1_000_000) == Decimal("0.10")
     assert _usd("gemini-2.5-flash-preview-tts", output=1_000_000) == Decimal(10)
 
 
-def test_prices_are_those_of_the_day() -> None:
-    """A price that changes at New Year is the old one the day before."""
+def test_price_of_a_date() -> None:
+    """A request costs the price of its date, before and after a price change."""
     before, after = (
         _usd_on(on, "gemini-3.8-flash", input=10**6) for on in (date(2026, 12, 31), date(2027, 1, 1))
     )
@@ -141,8 +143,8 @@ def test_prices_are_those_of_the_day() -> None:
     assert _usd_on(at, "gemini-3.8-flash", input=10**6) == after
 
 
-def test_the_callers_table_goes_first() -> None:
-    """The first line that fits; where none does, the list."""
+def test_callers_table_is_preferred() -> None:
+    """The first matching line of the caller's table is used; without a match, the list price."""
     table = [
         ModelRate(model="gemini-9-*", input=1, output=4, cached=0.1),
         ModelRate(model="*-pro", input=100, output=100),
@@ -154,31 +156,31 @@ def test_the_callers_table_goes_first() -> None:
     assert listed is not None and listed.source == "list"
 
 
-def test_tiers_of_the_callers_table() -> None:
-    """The highest one that the input is above, in whatever order they stand."""
+def test_tiers_in_the_callers_table() -> None:
+    """The highest tier that the input exceeds is used, whatever the order of the tiers."""
     rate = ModelRate(
         model="m",
         input=1,
         output=1,
         tiers=(RateTier(above=500, input=3, output=3), RateTier(above=100, input=2, output=2)),
     )
-    found = [price_of("m", Counts(input=n), table=[rate]) for n in (100, 101, 501)]
-    assert [one.usd * 1_000_000 for one in found if one is not None] == [100, 202, 1503]
+    prices = [price_of("m", Counts(input=n), table=[rate]) for n in (100, 101, 501)]
+    assert [price.usd * 1_000_000 for price in prices if price is not None] == [100, 202, 1503]
 
 
-def test_odd_counts_make_no_odd_price() -> None:
-    """More from the cache than was sent, or nothing told at all: never below nothing."""
+def test_cost_is_never_negative() -> None:
+    """The cost is never negative, even if more tokens are cached than were sent."""
     assert _usd("gemini-2.5-flash", input=10, cached=999) == Decimal("0.0000003")
     assert _usd("gemini-2.5-flash") == 0
 
 
-def test_a_request_is_priced_in_a_moment() -> None:
-    """Under 100 µs, once the prices are loaded."""
+def test_pricing_is_fast() -> None:
+    """Pricing a request takes less than 100 µs once the prices are loaded."""
     counts = Counts(input=100_000, cached=5_000, output=500, thinking=50, tool=1)
     price_of("gemini-2.5-pro", counts)
-    took = []
+    durations = []
     for _ in range(1000):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         price_of("gemini-2.5-pro", counts)
-        took.append(time.perf_counter() - begun)
-    assert sorted(took)[500] < 0.0001
+        durations.append(time.perf_counter() - started)
+    assert sorted(durations)[500] < 0.0001

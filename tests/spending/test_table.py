@@ -1,4 +1,4 @@
-"""A price table in a file."""
+"""Tests of price tables in files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ JSON = (
     [TOML, JSON, JSON[JSON.index("[") : -1], "# mine\n" + TOML.lstrip(), TOML.lstrip(), "\ufeff" + TOML],
 )
 def test_toml_or_json(tmp_path: Path, text: str) -> None:
-    """Whatever the file is called; JSON with the key `models` or without."""
+    """A price table may be TOML or JSON, whatever the file name, and JSON
+    may omit the key `models`."""
     file = tmp_path / "prices"
     file.write_text(text)
     assert read_prices(str(file)) == LINES
@@ -70,15 +71,15 @@ TIERS = (
         ("models = 3", "array"),
         ("[[models]]\nmodel = 'x'\ninput = 1", "output"),
         ("[[models]]\nmodel = 'x'\ninput = 1\noutput = 1\nprice = 3", "price"),
-        ("[[models]]\nmodel = 'x'\ninput = -1\noutput = 1", "input is -1"),
-        ("[[models]]\nmodel = 'x'\ninput = 1\noutput = nan", "output is nan"),
-        ("[[models]]\nmodel = 'x'\ninput = 1\noutput = inf", "output is inf"),
+        ("[[models]]\nmodel = 'x'\ninput = -1\noutput = 1", "`input` is -1"),
+        ("[[models]]\nmodel = 'x'\ninput = 1\noutput = nan", "`output` is nan"),
+        ("[[models]]\nmodel = 'x'\ninput = 1\noutput = inf", "`output` is inf"),
         ("[[models]]\nmodel = 'x'\ninput = 'free'\noutput = 1", "input"),
         ("[[models]]\nmodel = 'x'\ninput = 'free'\noutput = 1", r"models\[0\].input"),
-        ("[[models]]\nmodel = ' '\ninput = 1\noutput = 1", "model is empty"),
+        ("[[models]]\nmodel = ' '\ninput = 1\noutput = 1", "`model` is empty"),
         (
             "[[models]]\nmodel = 'x'\ninput = 1\noutput = 1\ncached = 2",
-            "x: cached is 2.0, which is more than input",
+            "x: `cached` is 2.0, which is more than `input`",
         ),
         ("[[models]]\nmodel = 'x'\ninput = true\noutput = 1", "bool"),
         (
@@ -86,16 +87,16 @@ TIERS = (
             "currency: a price table may contain only",
         ),
         ("[models.x]\ninput = 1\noutput = 1", "array"),
-        (TIERS.format(5, 1, 5, 1), "two tiers have the same value of above"),
-        (TIERS.format(-5, 1, 5, 1), "above is -5: it must be 0 or more"),
-        (TIERS.format(5, "-1.5", 6, 1), "the tier above 5: input is -1.5"),
+        (TIERS.format(5, 1, 5, 1), "two tiers have the same value of `above`"),
+        (TIERS.format(-5, 1, 5, 1), "`above` is -5: it must be 0 or more"),
+        (TIERS.format(5, "-1.5", 6, 1), "the tier above 5: `input` is -1.5"),
         ("{", "JSON"),
         ("[[models", "prices"),
         ("\udcff", "prices"),
     ],
 )
-def test_what_is_no_table(tmp_path: Path, text: str, words: str) -> None:
-    """One clear error with the file's name, and a hint."""
+def test_invalid_table(tmp_path: Path, text: str, words: str) -> None:
+    """An invalid table raises one error with the file name, the problem and a hint."""
     file = tmp_path / "prices"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(GeminidsError, match=words) as caught:
@@ -103,14 +104,14 @@ def test_what_is_no_table(tmp_path: Path, text: str, words: str) -> None:
     assert str(file) in caught.value.message and caught.value.hint
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """The same."""
+def test_missing_file(tmp_path: Path) -> None:
+    """A missing file raises an error with the system's reason."""
     with pytest.raises(GeminidsError, match="No such file"):
         read_prices(str(tmp_path / "none"))
 
 
-def test_a_file_that_was_changed(tmp_path: Path) -> None:
-    """Is read anew."""
+def test_changed_file_is_read_again(tmp_path: Path) -> None:
+    """A file that changed is read again."""
     file = tmp_path / "prices"
     file.write_text(TOML)
     assert read_prices(str(file))[0].input == 1
@@ -119,18 +120,18 @@ def test_a_file_that_was_changed(tmp_path: Path) -> None:
     assert read_prices(str(file))[0].input == 7
 
 
-def test_a_table_in_code_is_checked_too() -> None:
-    """The same rules, when the line is made; a list of tiers does as well as a tuple."""
-    with pytest.raises(ValueError, match="m: input is -1"):
+def test_table_in_code_is_checked() -> None:
+    """A table in Python code is checked by the same rules. Tiers may also be a list."""
+    with pytest.raises(ValueError, match="m: `input` is -1"):
         ModelRate(model="m", input=-1, output=1)
-    with pytest.raises(ValueError, match="cached is 2"):
+    with pytest.raises(ValueError, match="`cached` is 2"):
         ModelRate(model="m", input=1, output=1, cached=2)
-    listed = ModelRate(model="m", input=1, output=1, tiers=[RateTier(above=5, input=2, output=2)])  # type: ignore[arg-type]
-    assert rates_in([listed], "m", 6) == Rates(Decimal(2), Decimal(2), Decimal(2))
+    rate = ModelRate(model="m", input=1, output=1, tiers=[RateTier(above=5, input=2, output=2)])  # type: ignore[arg-type]
+    assert rates_in([rate], "m", 6) == Rates(Decimal(2), Decimal(2), Decimal(2))
 
 
 @pytest.mark.parametrize(
-    ("pattern", "fits"),
+    ("pattern", "matches"),
     [
         ("gemini-9-pro", True),
         ("Gemini-9-*", True),
@@ -144,7 +145,8 @@ def test_a_table_in_code_is_checked_too() -> None:
         ("9-pro", False),
     ],
 )
-def test_names_that_fit(pattern: str, fits: bool) -> None:
-    """Whole names, with `*` and `?`, in either case; the folders before a name are passed over on both sides."""
+def test_matching_of_model_names(pattern: str, matches: bool) -> None:
+    """A pattern with `*` and `?` must match the whole name.
+    Case and the path before the name are ignored on both sides."""
     table = [ModelRate(model=pattern, input=1, output=1)]
-    assert (rates_in(table, "models/Gemini-9-pro", 1) is not None) == fits
+    assert (rates_in(table, "models/Gemini-9-pro", 1) is not None) == matches

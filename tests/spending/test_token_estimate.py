@@ -1,4 +1,4 @@
-"""What counts of a request before it leaves."""
+"""Tests of estimating the tokens of a request before it is sent."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ def _picture(size: int) -> dict[str, object]:
 
 
 def test_text_counts_with_all_its_bytes() -> None:
-    """Nothing is taken off a request of words."""
+    """All bytes of a text request are counted."""
     raw = _request({"text": "What is a meteor?"})
     assert counted_bytes(raw) == len(raw)
 
 
-def test_a_picture_counts_the_same_whatever_its_size() -> None:
-    """Three kilobytes or three megabytes: 258 tokens, and not their base64."""
+def test_picture_size_does_not_matter() -> None:
+    """Every picture counts about 258 tokens, whatever its size."""
     assert counted_bytes(_request(_picture(3_000))) == counted_bytes(_request(_picture(3_000_000)))
-    one, two = (counted_bytes(_request(*[_picture(3_000)] * n)) for n in (1, 2))
-    assert 258 <= (two - one) / BYTES_PER_TOKEN < 258 + 20
+    one_picture, two_pictures = (counted_bytes(_request(*[_picture(3_000)] * n)) for n in (1, 2))
+    assert 258 <= (two_pictures - one_picture) / BYTES_PER_TOKEN < 258 + 20
 
 
-def test_the_order_of_a_pictures_fields_does_not_matter() -> None:
-    """`data` may stand before `mimeType`."""
+def test_order_of_picture_fields_does_not_matter() -> None:
+    """In a picture, `data` may come before `mimeType`."""
     data = base64.b64encode(bytes(30_000)).decode()
     assert counted_bytes(_request({"inlineData": {"data": data, "mimeType": "image/png"}})) < 2_000
 
 
-def test_sealed_thoughts_are_no_text() -> None:
-    """The signature that goes with a call of a tool is passed over, and what stands behind it is not."""
+def test_thought_signatures_are_not_counted() -> None:
+    """The thought signature of a tool call is not counted, and the text after it is."""
     call = {"functionCall": {"name": "ls", "args": {}}, "thoughtSignature": "A" * 40_000}
     raw = _request(call, {"text": "x" * 1_000})
     assert 1_000 < counted_bytes(raw) < 1_300
 
 
-def test_words_about_pictures_are_text() -> None:
-    """A text that quotes a request with a picture counts in full."""
+def test_quoted_picture_is_text() -> None:
+    """A text that quotes a request with a picture is counted completely."""
     raw = _request({"text": _request(_picture(3_000)).decode()})
     assert counted_bytes(raw) == len(raw)
 
 
-def test_odd_bodies_end_too() -> None:
-    """Half a request, or none, is counted, and nothing hangs."""
+def test_incomplete_body_is_counted() -> None:
+    """An incomplete or empty body is counted without an error or an endless loop."""
     for raw in (
         b"",
         b'"inlineData"',
@@ -64,9 +64,9 @@ def test_odd_bodies_end_too() -> None:
         assert counted_bytes(raw) >= 0
 
 
-def test_twenty_megabytes_are_counted_in_a_moment() -> None:
-    """An upload does not hold up the others: a few milliseconds at most."""
+def test_counting_is_fast() -> None:
+    """Counting a body of 20 MB takes less than 0.1 s, so that other requests do not wait."""
     raw = _request(_picture(15_000_000))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     counted_bytes(raw)
-    assert time.perf_counter() - begun < 0.1
+    assert time.perf_counter() - started < 0.1

@@ -1,4 +1,4 @@
-"""A turn of a chat in the terminal: events in, what is seen out."""
+"""A chat turn in the terminal: which lines the view shows for which events."""
 
 from __future__ import annotations
 
@@ -14,47 +14,58 @@ _USAGE = Usage(input=1204, cached=300, output=12, thinking=35, models=(ModelUsag
 
 
 @pytest.fixture
-def turn(watch: Any) -> Any:
-    """A turn that is watched, in a terminal of 80 columns."""
-    seen = watch()
-    seen.view = ChatView(seen.file, terminal=True, width=80, clock=lambda: seen.now)
-    return seen
+def turn(watch_view: Any) -> Any:
+    """The view of a chat turn, in a terminal of 80 columns."""
+    watched = watch_view()
+    watched.view = ChatView(watched.file, terminal=True, width=80, clock=lambda: watched.now)
+    return watched
 
 
-def _asked(events: Any, **fields: Any) -> Any:
-    given = {"id": "t", "tool": "run_shell_command", "kind": "execute", "title": "ls", "command": "ls -la"}
-    return events._of(PermissionAsked, **{**given, "cwd": "/repo", "always": "this very command", **fields})
+def _permission_request(events: Any, **fields: Any) -> Any:
+    values = {"id": "t", "tool": "run_shell_command", "kind": "execute", "title": "ls", "command": "ls -la"}
+    return events._make(
+        PermissionAsked, **{**values, "cwd": "/repo", "always": "this very command", **fields}
+    )
 
 
 def test_thoughts_are_folded_to_one_line(events: Any, turn: Any) -> None:
-    """One dim line with how long and what about, before what came of it; the full ones are kept."""
+    """Thoughts are shown as one line with time and subjects, before the text that follows.
+
+    `thoughts` keeps all of them.
+    """
     turn.show(events.started(), events.thought("Plan"), events.thought("Look")).wait(2.3)
     assert turn.screen.splitlines()[-1].endswith("thinking: Look  2.3 s")
     turn.show(events.text("Here it is."), events.thought("More"), events.text(" And more."))
     assert turn.screen == (
         "  thought for 2.3 s: Plan · Look\n\nHere it is.\n\n  thought for a moment: More\n\n And more."
     )
-    assert [one.subject for one in turn.view.thoughts] == ["Plan", "Look", "More"]
+    assert [thought.subject for thought in turn.view.thoughts] == ["Plan", "Look", "More"]
 
 
-def test_many_thoughts_are_told_by_the_last(events: Any, turn: Any) -> None:
-    """Three subjects at most, and a sign that there were more; a thought without a subject has none."""
+def test_only_the_last_thoughts_are_shown(events: Any, turn: Any) -> None:
+    """At most the last three subjects are shown, with `…` for the others.
+
+    A thought without a subject adds no subject.
+    """
     turn.show(events.started(), *(events.thought(f"s{number}") for number in range(5)), events.tool("ls"))
     assert "thought for a moment: … s2 · s3 · s4\n" in turn.screen + "\n"
     turn.show(events.done(), events.thought(""), events.finished())
     assert "thought for a moment\n" in turn.screen
 
 
-def test_a_question_stands_below_what_came_before(events: Any, turn: Any) -> None:
-    """The text, what is wanted, the keys, and the answer behind the question; nothing moves meanwhile."""
-    asked = _asked(events)
+def test_a_question_is_shown_below_earlier_text(events: Any, turn: Any) -> None:
+    """The question, its keys and the answer are shown below the earlier text.
+
+    No status line is shown.
+    """
+    asked = _permission_request(events)
     turn.show(events.started(), events.text("Let me see."), events.tool("ls -la"), asked)
     assert turn.view.asked == {"t"}
     turn.view.ask(asked)
     turn.view.offer(asked, more=False, reason=True)
     assert turn.screen.endswith("  allow?")
     turn.view.answered("yes")
-    turn.view.go_on()
+    turn.view.end_question()
     turn.show(events.done())
     assert turn.screen == (
         "Let me see.\n\n"
@@ -70,21 +81,24 @@ def test_a_question_stands_below_what_came_before(events: Any, turn: Any) -> Non
 
 
 def test_a_tool_begins_when_it_is_allowed(events: Any, turn: Any) -> None:
-    """The time that a question was open is none of the tool's."""
-    turn.show(events.started(), events.tool("ls"), _asked(events)).wait(9)
+    """The running time of a tool starts when its permission is decided."""
+    turn.show(events.started(), events.tool("ls"), _permission_request(events)).wait(9)
     decided = {"id": "t", "tool": "run_shell_command", "by": "person"}
-    turn.show(events._of(PermissionDecided, decision="allow", **decided)).wait(0.5)
+    turn.show(events._make(PermissionDecided, decision="allow", **decided)).wait(0.5)
     assert turn.screen.splitlines()[-1].endswith("running ls  0.5 s")
 
 
 def test_the_end_of_a_turn_is_one_line(events: Any, turn: Any) -> None:
-    """Time, model and tokens; how to resume is told when the chat ends."""
+    """A turn ends with one line: time, model and tokens."""
     turn.show(events.started(), events.text("Hi."), events.finished(usage=_USAGE))
     assert turn.screen == "Hi.\n\n3.4 s · g-flash · 1,204 tokens in (300 cached) · 12 out · 35 thinking"
 
 
 def test_a_cancelled_turn_says_so(events: Any, turn: Any) -> None:
-    """In one line, and what had to be ended in another; no reason, since it is known."""
+    """A cancelled turn shows a line that says so and a line with the ended processes.
+
+    It shows no reason.
+    """
     ended = (EndedProcess(1, "/bin/sleep 300", "KILL"),)
     turn.show(events.started(), events.tool("sleep 300"), events.done("cancelled"))
     turn.show(events.finished(outcome="interrupted", reason="interrupted by SIGINT", ended=ended))
@@ -95,8 +109,8 @@ def test_a_cancelled_turn_says_so(events: Any, turn: Any) -> None:
     )
 
 
-def test_what_was_paid_for_nothing(events: Any, turn: Any) -> None:
-    """Requests with unknown tokens and answers that were not used are in the last lines of a turn."""
+def test_unknown_and_unused_requests_are_shown(events: Any, turn: Any) -> None:
+    """A turn ends with its number of requests with unknown tokens and of unused answers."""
     usage = Usage(requests=1, unknown=1, input=0, output=0)
     turn.show(events.started(), events.text("Hi."), events.finished(usage=usage, discarded=(1,)))
     assert turn.screen == (
@@ -106,14 +120,14 @@ def test_what_was_paid_for_nothing(events: Any, turn: Any) -> None:
 
 
 def test_the_tokens_of_a_cancelled_turn(events: Any, turn: Any) -> None:
-    """They are told as those of every turn."""
+    """The tokens of a cancelled turn are shown below its line."""
     usage = Usage(requests=1, unknown=1, input=0, output=0)
     turn.show(events.started(), events.finished(outcome="interrupted", usage=usage))
     assert turn.screen == "■ turn cancelled after 3.4 s\n  1 request with unknown tokens"
 
 
 def test_a_failed_turn_says_why_and_what_to_do(events: Any, turn: Any) -> None:
-    """As a run does."""
+    """A failed turn shows the reason and a hint, like a failed run."""
     failure = Failure(kind="auth", message="bad key", retryable=False, hint="Set a key.")
     turn.show(events.started(), events.finished(outcome="failed", failure=failure, reason="bad key"))
     assert turn.screen == "✗ failed (auth) after 3.4 s · flash\n  bad key\n  → Set a key."

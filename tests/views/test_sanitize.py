@@ -1,4 +1,4 @@
-"""Foreign text made safe."""
+"""Text from the CLI, the model or files is made safe for a terminal."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ _ANY = st.text(st.characters(), max_size=60) | st.text(
 
 @given(_ANY)
 def test_no_control_character_is_left(text: str) -> None:
-    """Whatever comes in, only printable characters, newlines and tabs come out, and they can be encoded."""
-    done = clean(text)
-    assert not [c for c in done if ord(c) < 0x20 and c not in "\n\t"]
-    assert not [c for c in done if 0x7F <= ord(c) <= 0x9F]
-    done.encode("utf-8")
+    """The result of `clean` has no control characters except newlines and tabs, and can be encoded
+    as UTF-8.
+    """
+    cleaned = clean(text)
+    assert not [c for c in cleaned if ord(c) < 0x20 and c not in "\n\t"]
+    assert not [c for c in cleaned if 0x7F <= ord(c) <= 0x9F]
+    cleaned.encode("utf-8")
 
 
 @given(_ANY, _ANY)
-def test_a_sequence_in_two_pieces_is_as_safe_as_in_one(first: str, second: str) -> None:
-    """Pieces are cleaned one by one: what is safe in both is safe joined."""
+def test_joined_pieces_are_safe(first: str, second: str) -> None:
+    """Two cleaned pieces are safe when joined: cleaning the joined text changes nothing."""
     joined = clean(first) + clean(second)
     assert clean(joined) == joined
 
@@ -42,12 +44,12 @@ def test_a_sequence_in_two_pieces_is_as_safe_as_in_one(first: str, second: str) 
         ("half \ud83d", "half �"),
     ],
 )
-def test_what_is_made_of_it(raw: str, shown: str) -> None:
-    """Text stays, colours go, and what would steer a terminal is seen instead of done."""
+def test_text_stays_and_control_codes_are_shown(raw: str, shown: str) -> None:
+    """Text stays, colour codes are removed, and other control codes become visible symbols."""
     assert clean(raw) == shown
 
 
-def test_one_line_is_one_line() -> None:
-    """A title has no line breaks of any kind, and a length that bounds the work."""
+def test_one_line_has_no_line_breaks() -> None:
+    """`one_line` replaces line breaks of every kind and limits the length to 400 characters."""
     assert one_line("a\r\nb\u2028c\x0bd") == "a b c␋d"
     assert len(one_line("x" * 10_000_000)) == 400

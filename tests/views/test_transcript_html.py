@@ -1,4 +1,4 @@
-"""A stored session as a page: nothing of it is obeyed."""
+"""A stored session as an HTML page: the page contains no active content of the session."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from hypothesis import strategies as st
 
 import hostile_session
 from geminids.gemini.protocol.journal.stream import open_journal
-from geminids.sessions.transcript import Agents, AgentText, Entry, Prompt, Remark, Thought, Tool, entries
+from geminids.sessions.transcript import (
+    Agents,
+    PromptEntry,
+    RemarkEntry,
+    TextEntry,
+    ThoughtEntry,
+    ToolEntry,
+    TranscriptEntry,
+    entries,
+)
 from geminids.views.transcript.html import html
 from recordings import recorded
 
-_OURS = {
+_OUR_TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "h1", "div", "main", "footer", "details"),
     *("summary", "b", "i", "span", "pre", "code", "ins", "del", "img"),
 }
@@ -22,7 +31,7 @@ _EMPTY = {"meta", "img"}
 
 
 class _Page(HTMLParser):
-    """What a browser makes of it: its tags, whether they close, its texts."""
+    """A parsed page: its tags, attributes and text. It fails if a tag is not closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -45,9 +54,9 @@ class _Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.text += data
 
-    def assert_ours(self) -> None:
+    def assert_only_our_tags(self) -> None:
         assert self.open == []
-        assert set(self.tags) <= _OURS
+        assert set(self.tags) <= _OUR_TAGS
         for tag, name, value in self.attributes:
             assert name in {"lang", "charset", "http-equiv", "content", "name", "class", "alt", "src"}, name
             if name == "src":
@@ -57,11 +66,15 @@ class _Page(HTMLParser):
                 assert (value or "").replace(" ", "").isalpha()
 
 
-def test_a_hostile_session_brings_nothing_in() -> None:
-    """No tag, attribute or link but ours; an image only of a kind without scripts; the browser is told so too."""
-    text = "".join(html(hostile_session.BAD, hostile_session.BAD, entries(hostile_session.messages())))
+def test_a_hostile_session_adds_no_tags() -> None:
+    """The page of a hostile session has only our own tags and a content security policy without
+    scripts.
+    """
+    text = "".join(
+        html(hostile_session.HOSTILE_TEXT, hostile_session.HOSTILE_TEXT, entries(hostile_session.messages()))
+    )
     page = _Page(text)
-    page.assert_ours()
+    page.assert_only_our_tags()
     assert page.tags.count("img") == 1
     assert "<script>alert(1)</script>" in page.text
     assert "\x1b" not in text
@@ -71,35 +84,35 @@ def test_a_hostile_session_brings_nothing_in() -> None:
 
 
 @given(st.text(alphabet="<>&\"'`*#/\n -=abo\\~!", max_size=60))
-def test_no_text_gets_out_of_its_place(text: str) -> None:
-    """Whatever stands in it, and in the little Markdown that is rendered."""
-    talk: list[Entry] = [
-        Prompt(text=text),
-        Thought(subject=text, text=text, depth=1),
-        AgentText(text=text),
-        Remark(level=text, text=text),
-        Tool(id=text, name=text, title=text, status="ok", output=text, error=text),
+def test_no_text_adds_a_tag(text: str) -> None:
+    """No text of an entry adds a tag to the page, also where Markdown is rendered."""
+    session_entries: list[TranscriptEntry] = [
+        PromptEntry(text=text),
+        ThoughtEntry(subject=text, text=text, depth=1),
+        TextEntry(text=text),
+        RemarkEntry(level=text, text=text),
+        ToolEntry(id=text, name=text, title=text, status="ok", output=text, error=text),
     ]
-    _Page("".join(html(text, text, talk))).assert_ours()
+    _Page("".join(html(text, text, session_entries))).assert_only_our_tags()
 
 
-def test_code_and_bold_are_shown_as_such() -> None:
-    """Blocks of code, code, bold and headings; the rest as it is."""
-    said = AgentText(text="# Plan\nuse `a<b` **now**\n```py\nx < 1\n```\n[l](https://x.y)")
-    text = "".join(html("t", "f", [said]))
+def test_code_and_bold_are_rendered() -> None:
+    """Code blocks, inline code, bold text and headings are rendered. Other Markdown stays text."""
+    answer = TextEntry(text="# Plan\nuse `a<b` **now**\n```py\nx < 1\n```\n[l](https://x.y)")
+    text = "".join(html("t", "f", [answer]))
     assert (
         "<b>Plan</b>\nuse <code>a&lt;b</code> <b>now</b><pre>x &lt; 1\n</pre>[l](https://x.y)</div>" in text
     )
 
 
 def test_a_real_session() -> None:
-    """Tools are folded, the subagent is set off, and it is one page."""
+    """In the page of a real session, tools are folded and the subagent has its own block."""
     file, _ = recorded("0.61.0", "Ask an agent.")
     journal = open_journal(file)
     assert journal.header is not None
     agents = Agents(Path(file), journal.header.session_id)
     page = _Page("".join(html("Ask", "now", entries(journal.messages, agents))))
-    page.assert_ours()
+    page.assert_only_our_tags()
     assert page.tags.count("details") == 3
     assert ("div", "class", "agent") in page.attributes
     assert "The agent says 1." in page.text

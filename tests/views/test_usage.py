@@ -1,4 +1,4 @@
-"""What was used, summed up and shown."""
+"""The usage report: sums of stored requests, as a table and as an HTML page."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from geminids.sessions.usage import Request, Spent, StoredUsage, Trouble
+from geminids.sessions.usage import RequestTokens, StoredRequest, StoredUsage, Trouble
 from geminids.spending import ModelRate, price_of
 from geminids.views.terminal.screen import Screen
 from geminids.views.usage.html import html
 from geminids.views.usage.table import print_report
-from geminids.views.usage.usage import Report, grouped, report_of
+from geminids.views.usage.usage import Report, build_report, group_usage
 
 _CODE = re.compile(r"\x1b\[[0-9;]*m")
-PRO, FLASH, ODD = "gemini-2.5-pro", "gemini-2.5-flash", "model-<that>-nobody-knows"
+PRO, FLASH, UNPRICED = "gemini-2.5-pro", "gemini-2.5-flash", "model-<that>-nobody-knows"
 
 
-def spent(given: int = 1000, cached: int = 400, output: int = 100, thinking: int = 50) -> Spent:
-    return Spent(given, output, cached, thinking, 0, given + output + thinking)
+def tokens_of(prompt: int = 1000, cached: int = 400, output: int = 100, thinking: int = 50) -> RequestTokens:
+    return RequestTokens(prompt, output, cached, thinking, 0, prompt + output + thinking)
 
 
-def stored(
-    *requests: tuple[str, str | None, Spent], session: str = "s1", project: str = "/repo/app"
+def stored_usage(
+    *requests: tuple[str, str | None, RequestTokens], session: str = "s1", project: str = "/repo/app"
 ) -> StoredUsage:
-    made = tuple(Request(f"{session}-{at}", *request) for at, request in enumerate(requests))
+    stored_requests = tuple(StoredRequest(f"{session}-{at}", *request) for at, request in enumerate(requests))
     return StoredUsage(
         file=f"/repo/{session}.jsonl",
         session=session,
         project=project,
         subagent=False,
         started="2026-11-14T10:00:00.000Z",
-        requests=made,
+        requests=stored_requests,
     )
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Days are those of a clock in UTC."""
+    """Set the time zone to UTC."""
     import time
 
     monkeypatch.setenv("TZ", "UTC")
@@ -57,79 +57,94 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def report() -> Report:
-    one = stored(
-        ("2026-11-14T10:00:00.000Z", PRO, spent()),
-        ("2026-11-14T11:00:00.000Z", FLASH, spent()),
-        ("2026-11-15T10:00:00.000Z", PRO, spent(300_000, 0)),
+    first = stored_usage(
+        ("2026-11-14T10:00:00.000Z", PRO, tokens_of()),
+        ("2026-11-14T11:00:00.000Z", FLASH, tokens_of()),
+        ("2026-11-15T10:00:00.000Z", PRO, tokens_of(300_000, 0)),
     )
-    two = stored(("2026-11-16T10:00:00.000Z", ODD, spent()), session="s2", project="/repo/<b>other</b>")
-    return report_of([one, two], ("day", "model"))
+    second = stored_usage(
+        ("2026-11-16T10:00:00.000Z", UNPRICED, tokens_of()), session="s2", project="/repo/<b>other</b>"
+    )
+    return build_report([first, second], ("day", "model"))
 
 
-def shown(report: Report, width: int | None, **how: Any) -> list[str]:
+def shown_lines(report: Report, width: int | None, **kwargs: Any) -> list[str]:
     file = io.StringIO()
-    screen = Screen(file, terminal=width is not None, width=width, **how)
+    screen = Screen(file, terminal=width is not None, width=width, **kwargs)
     print_report(screen, report)
     screen.flush()
     return file.getvalue().splitlines()
 
 
 def test_each_request_has_its_tier() -> None:
-    """Requests are priced one by one: the tier of one is not that of another, nor that of their sum."""
-    requests = [spent(150_000, 10), spent(150_000, 10), spent(250_000, 0), spent(10, 40)]
+    """Each request is priced by its own tier, not by the tier of their sum."""
+    requests = [tokens_of(150_000, 10), tokens_of(150_000, 10), tokens_of(250_000, 0), tokens_of(10, 40)]
     at = "2026-11-14T10:00:00.000Z"
-    found = report_of([stored(*((at, PRO, one) for one in requests))], ("model",))
-    prices = [price_of(PRO, one, date(2026, 11, 14)) for one in requests]
-    assert found.total.usd == sum(price.usd for price in prices if price)
-    assert found.total.requests == 4
+    report = build_report([stored_usage(*((at, PRO, tokens) for tokens in requests))], ("model",))
+    prices = [price_of(PRO, tokens, date(2026, 11, 14)) for tokens in requests]
+    assert report.total.usd == sum(price.usd for price in prices if price)
+    assert report.total.requests == 4
 
 
 def test_own_prices() -> None:
-    """A table of one's own goes before the list."""
+    """A price table of the user is used before the list prices."""
     table = [ModelRate(model="model-*", input=1, output=10)]
-    one = stored(("2026-11-14T10:00:00.000Z", ODD, spent()))
-    found = report_of([one], ("model",), table=table)
-    assert found.total.usd == Decimal("0.0025")
-    assert found.unpriced == ()
+    usage = stored_usage(("2026-11-14T10:00:00.000Z", UNPRICED, tokens_of()))
+    report = build_report([usage], ("model",), table=table)
+    assert report.total.usd == Decimal("0.0025")
+    assert report.unpriced == ()
 
 
 def test_sums(report: Report) -> None:
-    """A row for each day and model; what nobody knows the price of is named, and its row has none."""
+    """The report has a row for each day and model.
+
+    A model without a known price is listed as unpriced.
+    """
     assert [row.keys for row in report.rows] == [
         ("2026-11-14", FLASH),
         ("2026-11-14", PRO),
         ("2026-11-15", PRO),
-        ("2026-11-16", ODD),
+        ("2026-11-16", UNPRICED),
     ]
     assert (report.total.requests, report.total.unpriced, report.sessions) == (4, 1, 2)
     assert report.total.input == 303_000 and report.total.total == 303_000 + 4 * 150
-    assert report.unpriced == (ODD,)
-    assert [row.keys for row in grouped(report.used, ("session",))] == [("s1",), ("s2",)]
+    assert report.unpriced == (UNPRICED,)
+    assert [row.keys for row in group_usage(report.used, ("session",))] == [("s1",), ("s2",)]
 
 
 def test_days() -> None:
-    """`since` and `until` are both included; what has no day is left out where some are asked for."""
-    lost = msgspec.structs.replace(stored(("", PRO, spent()), ("?", None, spent())), started="")
-    assert [row.keys for row in report_of([lost], ("day",)).rows] == [("unknown",)]
-    assert not report_of([lost], ("day",), since=date(2020, 1, 1)).rows
-    three = stored(*((f"2026-11-1{day}T23:59:59.999Z", PRO, spent()) for day in range(3, 8)))
-    found = report_of([three], ("day",), since=date(2026, 11, 14), until=date(2026, 11, 15))
-    assert [row.keys for row in found.rows] == [("2026-11-14",), ("2026-11-15",)]
+    """`since` and `until` are both included.
+
+    Requests without a day are left out if a period is given.
+    """
+    undated = msgspec.structs.replace(
+        stored_usage(("", PRO, tokens_of()), ("?", None, tokens_of())), started=""
+    )
+    assert [row.keys for row in build_report([undated], ("day",)).rows] == [("unknown",)]
+    assert not build_report([undated], ("day",), since=date(2020, 1, 1)).rows
+    five_days = stored_usage(*((f"2026-11-1{day}T23:59:59.999Z", PRO, tokens_of()) for day in range(3, 8)))
+    report = build_report([five_days], ("day",), since=date(2026, 11, 14), until=date(2026, 11, 15))
+    assert [row.keys for row in report.rows] == [("2026-11-14",), ("2026-11-15",)]
 
 
 def test_local_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request late in the evening is of that evening, wherever UTC is."""
+    """A request counts for the local day, not for the UTC day."""
     import time
 
     monkeypatch.setenv("TZ", "Asia/Kathmandu")
     time.tzset()
-    one = stored(("2026-11-14T18:14:59.000Z", PRO, spent()), ("2026-11-14T18:15:00.000Z", PRO, spent()))
-    assert [row.keys for row in report_of([one], ("day",)).rows] == [("2026-11-14",), ("2026-11-15",)]
+    usage = stored_usage(
+        ("2026-11-14T18:14:59.000Z", PRO, tokens_of()), ("2026-11-14T18:15:00.000Z", PRO, tokens_of())
+    )
+    assert [row.keys for row in build_report([usage], ("day",)).rows] == [("2026-11-14",), ("2026-11-15",)]
 
 
 def test_table(report: Report) -> None:
-    """A table with a line for the sum; a cost that is that of a part is marked, one that nobody knows is none."""
-    lines = shown(report, None)
+    """The table ends with a total.
+
+    An incomplete cost is marked with `≥`, and an unknown cost is `-`.
+    """
+    lines = shown_lines(report, None)
     assert lines[0].split() == [
         "DAY",
         "MODEL",
@@ -143,17 +158,17 @@ def test_table(report: Report) -> None:
     ]
     assert lines[4].split()[-1] == "-"
     assert lines[5].split()[0] == "TOTAL" and lines[5].split()[-1].startswith("≥$0.")
-    assert any(f"The price of {ODD} is unknown" in line for line in lines)
+    assert any(f"The price of {UNPRICED} is unknown" in line for line in lines)
     assert any("router" in line for line in lines)
     assert not any("█" in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [200, 100, 80, 60, 40, 25])
 def test_widths(report: Report, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line is longer than the terminal is wide, and the cost stays where there is room for anything."""
+    """No line is wider than the terminal. From 60 columns on, the cost and the chart are shown."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    lines = shown(report, width)
+    lines = shown_lines(report, width)
     assert not any(code in line for line in lines for code in ("\x1b[3", "\x1b[9"))
     lines = [_CODE.sub("", line) for line in lines]
     assert max(cell_len(line) for line in lines) <= width
@@ -162,8 +177,8 @@ def test_widths(report: Report, width: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_troubles() -> None:
-    """What could not be read is told."""
-    one = StoredUsage(
+    """Files that cannot be read are reported, five of them by name."""
+    usage = StoredUsage(
         file="/repo/x",
         session="s",
         project=None,
@@ -172,13 +187,15 @@ def test_troubles() -> None:
         requests=(),
         troubles=(Trouble("/repo/x\x1b[31m", "1 record that cannot be read"),) * 7,
     )
-    lines = shown(report_of([one], ("day",)), 200)
-    assert any("not counted: 1 record that cannot be read in /repo/x" in line for line in lines)
+    lines = shown_lines(build_report([usage], ("day",)), 200)
+    assert any("not counted: /repo/x: 1 record that cannot be read" in line for line in lines)
     assert any("and 2 files more" in line for line in lines)
 
 
 def test_page(report: Report, tmp_path: Path) -> None:
-    """The page is whole, has plots, asks for nothing from elsewhere, and nothing in it is not escaped."""
+    """The page has four charts within their bounds, loads nothing from elsewhere, and escapes all
+    names.
+    """
     page = "".join(html(report))
     assert "<b>other" not in page and "&lt;b&gt;other" in page and "<that>" not in page
     assert "http:" not in page and "https:" not in page and "<script" not in page and "url(" not in page
@@ -194,99 +211,112 @@ def test_page(report: Report, tmp_path: Path) -> None:
     assert "≥$0." in page and "router" in page
 
 
-def test_page_of_years() -> None:
-    """Many days become months; none at all are a page too."""
+def test_page_with_many_days() -> None:
+    """Many days become a chart by month. A report without requests is a page too."""
     days = [f"20{year}-{month:02}-03T10:00:00.000Z" for year in (24, 25) for month in range(1, 13)]
-    page = "".join(html(report_of([stored(*((day, PRO, spent()) for day in days))], ("model",))))
+    page = "".join(html(build_report([stored_usage(*((day, PRO, tokens_of()) for day in days))], ("model",))))
     assert "Cost by month" in page and "2024-01" in page
-    assert "nothing was used" in "".join(html(report_of([], ("day",))))
+    assert "nothing was used" in "".join(html(build_report([], ("day",))))
 
 
-def test_beyond_session_files() -> None:
-    """Other and discarded requests have a column and a sentence each; without any, a note says what is missing."""
+def test_requests_outside_session_files() -> None:
+    """Other and discarded requests have a column and a sentence each.
+
+    Without any, a note says what is missing.
+    """
     times = ("2026-11-14T10:00:00.000Z", "2026-11-14T11:00:00.000Z")
-    talk = stored((times[0], PRO, spent()))
+    conversation = stored_usage((times[0], PRO, tokens_of()))
     other = msgspec.structs.replace(
-        stored((times[0], FLASH, spent()), (times[1], ODD, spent())), kind="other"
+        stored_usage((times[0], FLASH, tokens_of()), (times[1], UNPRICED, tokens_of())), kind="other"
     )
-    thrown = msgspec.structs.replace(stored((times[1], FLASH, spent())), kind="discarded")
-    found = report_of([talk, other, thrown], ("model",))
-    total = found.total
+    discarded = msgspec.structs.replace(stored_usage((times[1], FLASH, tokens_of())), kind="discarded")
+    report = build_report([conversation, other, discarded], ("model",))
+    total = report.total
     assert (total.requests, total.other_requests, total.other_tokens) == (4, 2, 2 * 1150)
     assert (total.discarded_requests, total.discarded_tokens, total.unknown_requests) == (1, 1150, 0)
-    flash = sum(row.usd for row in found.rows if row.keys == (FLASH,))
+    flash = sum(row.usd for row in report.rows if row.keys == (FLASH,))
     assert total.other_usd == total.discarded_usd == flash / 2 > 0
-    assert found.sessions == 1
-    lines = shown(found, None)
+    assert report.sessions == 1
+    lines = shown_lines(report, None)
     assert "OTHER  DISCARDED" in lines[0]
     assert any("Other requests" in line and "2 requests, 2.30k tokens" in line for line in lines)
     assert any("Discarded requests" in line and "1 request, 1.15k tokens" in line for line in lines)
-    assert any("missing for all other runs" in line for line in lines)
-    page = "".join(html(found))
+    assert any("for all other runs, they are missing" in line for line in lines)
+    page = "".join(html(report))
     assert "<th>other</th><th>discarded</th>" in page
     assert "2 of them other requests, 1 of them discarded" in page
-    without = report_of([talk], ("model",))
-    assert "OTHER" not in shown(without, None)[0] and "<th>other</th>" not in "".join(html(without))
+    conversation_only = build_report([conversation], ("model",))
+    assert "OTHER" not in shown_lines(conversation_only, None)[0] and "<th>other</th>" not in "".join(
+        html(conversation_only)
+    )
     assert any(
-        line.startswith("Not included: requests outside the conversation") for line in shown(without, None)
+        line.startswith("Not included: requests outside the conversation")
+        for line in shown_lines(conversation_only, None)
     )
 
 
 def test_unknown_tokens() -> None:
-    """Requests whose tokens are unknown are counted as requests, and a note says that the cost is higher."""
-    talk = stored(("2026-11-14T10:00:00.000Z", PRO, spent()))
-    cut = msgspec.structs.replace(stored(("2026-11-14T10:00:00.000Z", PRO, Spent())), are_tokens_known=False)
-    found = report_of([talk, cut], ("model",))
-    assert (found.total.requests, found.total.unknown_requests, found.total.total) == (2, 1, 1150)
+    """Requests with unknown tokens are counted as requests, and a note mentions them."""
+    known = stored_usage(("2026-11-14T10:00:00.000Z", PRO, tokens_of()))
+    unknown = msgspec.structs.replace(
+        stored_usage(("2026-11-14T10:00:00.000Z", PRO, RequestTokens())), are_tokens_known=False
+    )
+    report = build_report([known, unknown], ("model",))
+    assert (report.total.requests, report.total.unknown_requests, report.total.total) == (2, 1, 1150)
     note = "1 request ended before the API reported the tokens"
-    assert any(note in line for line in shown(found, None)) and note in "".join(html(found))
+    assert any(note in line for line in shown_lines(report, None)) and note in "".join(html(report))
 
 
-def test_a_day_once(report: Report) -> None:
-    """In a terminal a day stands once above its models; in a pipe each line has it."""
-    assert sum(line.startswith("2026-11-14") for line in shown(report, None)) == 2
-    lines = [_CODE.sub("", line) for line in shown(report, 120)]
+def test_a_day_is_shown_once_in_a_terminal(report: Report) -> None:
+    """In a terminal the day is shown once for all its models; in a pipe it is on each line."""
+    assert sum(line.startswith("2026-11-14") for line in shown_lines(report, None)) == 2
+    lines = [_CODE.sub("", line) for line in shown_lines(report, 120)]
     table = lines[: next(at for at, line in enumerate(lines) if line.startswith("TOTAL"))]
     assert sum(line.startswith("2026-11-14") for line in table) == 1
 
 
-def test_money() -> None:
-    """All of a table has as many digits; little is not nothing, and nothing is."""
-    cheap = stored(("2026-11-14T10:00:00.000Z", FLASH, spent(100, 0, 1, 0)))
-    dear = stored(("2026-11-15T10:00:00.000Z", PRO, spent(900_000, 0)))
-    costs = [line.split()[-1] for line in shown(report_of([cheap, dear], ("day",)), None)[1:4]]
+def test_digits_of_the_cost() -> None:
+    """All costs of a table have the same number of digits.
+
+    A small cost is `<$0.01`, and only a free request is `$0.00`.
+    """
+    cheap = stored_usage(("2026-11-14T10:00:00.000Z", FLASH, tokens_of(100, 0, 1, 0)))
+    expensive = stored_usage(("2026-11-15T10:00:00.000Z", PRO, tokens_of(900_000, 0)))
+    costs = [line.split()[-1] for line in shown_lines(build_report([cheap, expensive], ("day",)), None)[1:4]]
     assert costs == ["<$0.01", "$2.25", "$2.25"]
-    costs = [line.split()[-1] for line in shown(report_of([cheap], ("day",)), None)[1:3]]
+    costs = [line.split()[-1] for line in shown_lines(build_report([cheap], ("day",)), None)[1:3]]
     assert costs == ["<$0.0001", "<$0.0001"]
-    free = stored(("2026-11-14T10:00:00.000Z", "gemma-4-31b-it", spent()))
-    assert shown(report_of([free], ("day",)), None)[1].split()[-1] == "$0.00"
-    assert "$0.0000" not in "".join(html(report_of([cheap, dear], ("day",))))
+    free = stored_usage(("2026-11-14T10:00:00.000Z", "gemma-4-31b-it", tokens_of()))
+    assert shown_lines(build_report([free], ("day",)), None)[1].split()[-1] == "$0.00"
+    assert "$0.0000" not in "".join(html(build_report([cheap, expensive], ("day",))))
 
 
-def test_whose_prices(report: Report) -> None:
-    """Prices of one's own are named."""
+def test_the_price_table_is_named(report: Report) -> None:
+    """The report names the user's own price table."""
     own = msgspec.structs.replace(report, prices="/repo/<b>prices.toml")
-    assert any("by /repo/<b>prices.toml" in line for line in shown(own, None))
+    assert any("the prices in /repo/<b>prices.toml" in line for line in shown_lines(own, None))
     assert "by your prices" in "".join(html(own)) and "<b>prices" not in "".join(html(own))
     assert "list price" in "".join(html(report))
 
 
 def test_long_names() -> None:
-    """Of a path that is too long, whole folders at its end are left; the name of a usual model stays whole."""
-    one = stored(
-        ("2026-11-14T10:00:00.000Z", "gemini-3.1-pro-preview", spent()),
+    """Of a long path only the last folders are shown; the name of a usual model is not cut."""
+    usage = stored_usage(
+        ("2026-11-14T10:00:00.000Z", "gemini-3.1-pro-preview", tokens_of()),
         project="/repo/ada/work/a-service-with-quite-a-long-name/backend/api",
     )
-    lines = [_CODE.sub("", line) for line in shown(report_of([one], ("project", "model")), 80)]
+    lines = [_CODE.sub("", line) for line in shown_lines(build_report([usage], ("project", "model")), 80)]
     assert lines[1].split()[:2] == ["…/backend/api", "gemini-3.1-pro-preview"]
 
 
 def test_many_days() -> None:
-    """Where there are more days than bars, the chart says which it shows."""
+    """If there are more days than bars, the title of the chart says how many days it shows."""
     days = [f"2026-{month:02}-{day:02}T10:00:00.000Z" for month in (9, 10) for day in range(1, 29)]
     lines = [
         _CODE.sub("", line)
-        for line in shown(report_of([stored(*((at, PRO, spent()) for at in days))], ("day",)), 100)
+        for line in shown_lines(
+            build_report([stored_usage(*((at, PRO, tokens_of()) for at in days))], ("day",)), 100
+        )
     ]
     assert "Cost by day, the last 31" in lines
     assert sum("█" in line for line in lines) == 31

@@ -1,4 +1,4 @@
-"""The page of `geminids usage` in a real browser."""
+"""The HTML page of `geminids usage` in a real browser."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from geminids.sessions.usage import Request, Spent, StoredUsage
+from geminids.sessions.usage import RequestTokens, StoredRequest, StoredUsage
 from geminids.views.usage.html import html
-from geminids.views.usage.usage import report_of
+from geminids.views.usage.usage import build_report
 
 _BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -24,7 +24,7 @@ pytestmark = [
 
 
 class Server:
-    """Counts who comes, and answers nothing."""
+    """Counts connections and answers none."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -50,13 +50,13 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    one = Server()
-    yield one
-    one.close()
+    running = Server()
+    yield running
+    running.close()
 
 
-def dom(page: Path) -> str:
-    """The page as the browser has understood it, after its scripts have run, if it let any."""
+def load_in_browser(page: Path) -> str:
+    """Load the page in the browser and return its DOM after scripts have run."""
     assert _BROWSER is not None
     quiet = ("--disable-gpu", "--disable-background-networking", "--no-first-run")
     ran = subprocess.run(
@@ -72,8 +72,11 @@ def dom(page: Path) -> str:
     return ran.stdout
 
 
-def test_names_are_only_names(tmp_path: Path, server: Server) -> None:
-    """Names run no script and ask for nothing; what would, if it got into the page, is not let either."""
+def test_names_run_no_script(tmp_path: Path, server: Server) -> None:
+    """Names in the page run no script and load nothing.
+
+    Script and image tags inserted into the page are blocked by its policy.
+    """
     image = f'<img src="http://127.0.0.1:{server.port}/a.png">'
     script = "<script>document.title='owned'</script>"
     names = [
@@ -88,22 +91,20 @@ def test_names_are_only_names(tmp_path: Path, server: Server) -> None:
             project=f"/repo/{name}",
             subagent=False,
             started="",
-            requests=(Request(str(at), "2026-11-16T10:00:00.000Z", name, Spent(10, 2, 1)),),
+            requests=(StoredRequest(str(at), "2026-11-16T10:00:00.000Z", name, RequestTokens(10, 2, 1)),),
         )
         for at, name in enumerate(names)
     ]
-    text = "".join(html(report_of(stored, ("day", "model", "project", "session"))))
+    text = "".join(html(build_report(stored, ("day", "model", "project", "session"))))
     page = tmp_path / "page.html"
     page.write_text(text)
-    seen = dom(page)
-    assert "<title>Gemini CLI usage</title>" in seen and "</table>" in seen
-    assert (
-        "<script" not in seen and "<img" not in seen and "onload=" not in seen.replace("&lt;svg onload=", "")
-    )
+    dom = load_in_browser(page)
+    assert "<title>Gemini CLI usage</title>" in dom and "</table>" in dom
+    assert "<script" not in dom and "<img" not in dom and "onload=" not in dom.replace("&lt;svg onload=", "")
     page.write_text(text.replace("<main>", f"<main>{image}{script}"))
-    assert "<title>Gemini CLI usage</title>" in dom(page)
+    assert "<title>Gemini CLI usage</title>" in load_in_browser(page)
     assert server.visits == 0
-    # And that it would be seen: the same without the page's own rules.
+    # Proof that the test would notice: a page without our policy runs the script and loads the image.
     page.write_text(f"<title>Gemini CLI usage</title>{image}{script}")
-    assert "<title>owned</title>" in dom(page)
+    assert "<title>owned</title>" in load_in_browser(page)
     assert server.visits > 0

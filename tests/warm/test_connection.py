@@ -1,4 +1,4 @@
-"""JSON-RPC with a process that speaks lines: out of order, in pieces, with noise, too much for a pipe, and dead."""
+"""Tests of `AcpConnection`: JSON-RPC over the pipes of a real process."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
-from geminids.gemini.protocol.acp.calls import Cancel, NewSession, Prompt, Text, stopped_of
-from geminids.gemini.protocol.acp.messages import Note, Unknown, Update
+from geminids.gemini.protocol.acp.calls import Cancel, NewSession, SendPrompt, TextContent, prompt_result
+from geminids.gemini.protocol.acp.messages import RpcRequest, Unknown, Update
 from geminids.process.child import spawn
-from geminids.warm.connection import Connection, Gone, RpcFailed
+from geminids.warm.acp.connection import AcpConnection, ProcessGone, RpcFailed
 
 _HEAD = """
 import json, os, sys
@@ -24,31 +24,33 @@ def read():
 def raw(text):
     sys.stdout.write(text)
     sys.stdout.flush()
-def say(**message):
+def send(**message):
     raw(json.dumps({"jsonrpc": "2.0", **message}) + "\\n")
 def update(text):
     content = {"type": "text", "text": text}
     change = {"sessionUpdate": "agent_message_chunk", "content": content}
-    say(method="session/update", params={"sessionId": "s", "update": change})
+    send(method="session/update", params={"sessionId": "s", "update": change})
 """
 
 
-class Talk:
-    """A connection to a process that runs `script`, and what was heard on it."""
+class FakeAgent:
+    """A child process that runs `script`, our connection to it, and the messages that arrived."""
 
     def __init__(self, script: str, line_limit: int) -> None:
         env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
         self.child = spawn([sys.executable, "-ISc", _HEAD + script], cwd="/", env=env)
-        self.heard: list[Update | Unknown] = []
-        self.asked: list[Note] = []
-        self.on = Connection(self.child, self.heard.append, self.asked.append, line_limit=line_limit)
+        self.updates: list[Update | Unknown] = []
+        self.permission_requests: list[RpcRequest] = []
+        self.connection = AcpConnection(
+            self.child, self.updates.append, self.permission_requests.append, line_limit=line_limit
+        )
 
-    async def run(self, body: Callable[[Talk], Any]) -> None:
+    async def run(self, body: Callable[[FakeAgent], Any]) -> None:
         try:
             with anyio.fail_after(30):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._read)
-                    tasks.start_soon(self.on.pump)
+                    tasks.start_soon(self.connection.pump)
                     await body(self)
                     tasks.cancel_scope.cancel()
         finally:
@@ -58,139 +60,153 @@ class Talk:
             self.child.close()
 
     async def _read(self) -> None:
-        await self.on.read()
-        self.on.close()
+        await self.connection.read()
+        self.connection.close()
 
-    async def until(self, holds: Callable[[], object]) -> None:
+    async def wait_until(self, holds: Callable[[], object]) -> None:
         while not holds():
             await anyio.sleep(0.005)
 
 
 @pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.deep)])
-def talk(request: pytest.FixtureRequest) -> Callable[..., Talk]:
-    """`talk(script, body)`: runs the body while the script answers."""
+def run_with_agent(request: pytest.FixtureRequest) -> Callable[..., FakeAgent]:
+    """Start `script` as a child process and run `body` while it is connected; return the
+    `FakeAgent`."""
 
-    def run(script: str, body: Callable[[Talk], Any], line_limit: int = 1 << 20) -> Talk:
-        made = Talk(script, line_limit)
-        anyio.run(made.run, body, backend=request.param)
-        return made
+    def run(script: str, body: Callable[[FakeAgent], Any], line_limit: int = 1 << 20) -> FakeAgent:
+        agent = FakeAgent(script, line_limit)
+        anyio.run(agent.run, body, backend=request.param)
+        return agent
 
     return run
 
 
-def test_answers_find_their_questions_in_any_order(talk: Any) -> None:
-    """Each request gets its own answer, also the last one first."""
+def test_answers_are_matched_to_requests_by_id(run_with_agent: Any) -> None:
+    """Each request gets the answer with its own id, even if the answers arrive in reverse order."""
     script = """
-asked = [read() for _ in range(5)]
-for one in reversed(asked):
-    say(id=one["id"], result={"sessionId": one["params"]["cwd"]})
+requests = [read() for _ in range(5)]
+for request in reversed(requests):
+    send(id=request["id"], result={"sessionId": request["params"]["cwd"]})
 read()
 """
-    told = {}
+    results = {}
 
-    async def body(talk: Talk) -> None:
+    async def body(agent: FakeAgent) -> None:
         async def ask(cwd: str) -> None:
-            told[cwd] = bytes(await talk.on.call(NewSession(cwd=cwd)))
+            results[cwd] = bytes(await agent.connection.call(NewSession(cwd=cwd)))
 
         async with anyio.create_task_group() as tasks:
             for number in range(5):
                 tasks.start_soon(ask, f"/{number}")
 
-    talk(script, body)
-    assert told == {f"/{number}": f'{{"sessionId": "/{number}"}}'.encode() for number in range(5)}
+    run_with_agent(script, body)
+    assert results == {f"/{number}": f'{{"sessionId": "/{number}"}}'.encode() for number in range(5)}
 
 
-def test_an_error_is_raised_with_its_code(talk: Any) -> None:
-    """And what has nobody waiting for it (an id that was never used, or twice) is passed over."""
+def test_an_error_answer_is_raised_with_its_code(run_with_agent: Any) -> None:
+    """An error answer raises `RpcFailed` with its code and details.
+
+    Answers with an unknown or already answered id are ignored.
+    """
     script = """
-one = read()
-say(id=99, result={}); say(id="x", result={}); say(id=None, result={}); say(id=[1], result={}); say(id=True, result={})
-say(id=one["id"], error={"code": 429, "message": "Rate limit", "data": {"x": 1}})
-say(id=one["id"], result={"stopReason": "end_turn"})
-one = read()
-say(id=one["id"], result={"stopReason": "end_turn"})
+request = read()
+for unknown_id in (99, "x", None, [1], True):
+    send(id=unknown_id, result={})
+send(id=request["id"], error={"code": 429, "message": "Rate limit", "data": {"x": 1}})
+send(id=request["id"], result={"stopReason": "end_turn"})
+request = read()
+send(id=request["id"], result={"stopReason": "end_turn"})
 read()
 """
 
-    async def body(talk: Talk) -> None:
+    async def body(agent: FakeAgent) -> None:
         with pytest.raises(RpcFailed) as caught:
-            await talk.on.call(Prompt(session_id="s", prompt=()))
+            await agent.connection.call(SendPrompt(session_id="s", prompt=()))
         assert (caught.value.error.code, caught.value.error.details) == (429, '{"x":1}')
-        assert stopped_of(await talk.on.call(Prompt(session_id="s", prompt=()))).reason == "end_turn"
+        assert (
+            prompt_result(await agent.connection.call(SendPrompt(session_id="s", prompt=()))).reason
+            == "end_turn"
+        )
 
-    talk(script, body)
+    run_with_agent(script, body)
 
 
-def test_a_question_is_passed_on_and_answered_by_its_id(talk: Any) -> None:
-    """With the option, or with the word that the turn is cancelled; notes go out without an id."""
+def test_a_permission_request_is_answered_under_its_id(run_with_agent: Any) -> None:
+    """A permission request is answered under its own id: with the chosen option, or with
+    `cancelled`. A notification is sent without an id.
+    """
     script = """
-for number in ("q-1", 0):
-    say(id=number, method="session/request_permission", params={"sessionId": "s", "toolCall": {"toolCallId": "t"},
+for request_id in ("q-1", 0):
+    send(id=request_id, method="session/request_permission", params={"sessionId": "s", "toolCall": {"toolCallId": "t"},
         "options": [{"optionId": "proceed_once", "name": "", "kind": "allow_once"}]})
-heard = [read() for _ in range(3)]
-update(json.dumps(heard))
+received = [read() for _ in range(3)]
+update(json.dumps(received))
 read()
 """
 
-    async def body(talk: Talk) -> None:
-        await talk.until(lambda: len(talk.asked) == 2)
-        talk.on.answer(talk.asked[0], "proceed_once")
-        talk.on.answer(talk.asked[1], None)
-        talk.on.note(Cancel(session_id="s"))
-        await talk.until(lambda: talk.heard)
+    async def body(agent: FakeAgent) -> None:
+        await agent.wait_until(lambda: len(agent.permission_requests) == 2)
+        agent.connection.answer(agent.permission_requests[0], "proceed_once")
+        agent.connection.answer(agent.permission_requests[1], None)
+        agent.connection.notify(Cancel(session_id="s"))
+        await agent.wait_until(lambda: agent.updates)
 
-    (said,) = talk(script, body).heard
-    yes, no, note = json.loads(said.text)
-    assert (yes["id"], yes["result"]["outcome"]) == (
+    (update,) = run_with_agent(script, body).updates
+    selected, cancelled, notification = json.loads(update.text)
+    assert (selected["id"], selected["result"]["outcome"]) == (
         "q-1",
         {"outcome": "selected", "optionId": "proceed_once"},
     )
-    assert (no["id"], no["result"]["outcome"]) == (0, {"outcome": "cancelled"})
-    assert note == {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}
+    assert (cancelled["id"], cancelled["result"]["outcome"]) == (0, {"outcome": "cancelled"})
+    assert notification == {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}
 
 
-def test_a_request_that_we_do_not_serve_gets_an_error(talk: Any) -> None:
-    """An unknown method, and a question that cannot be read: the agent must not wait for ever."""
+def test_an_unsupported_request_gets_an_error(run_with_agent: Any) -> None:
+    """The agent gets an error for an unknown method and for a permission request that cannot be
+    decoded, so that it does not wait forever.
+    """
     script = """
-say(id=1, method="fs/read_text_file", params={"sessionId": "s", "path": "/etc/passwd"})
-say(id=2, method="session/request_permission", params={"sessionId": 7})
+send(id=1, method="fs/read_text_file", params={"sessionId": "s", "path": "/etc/passwd"})
+send(id=2, method="session/request_permission", params={"sessionId": 7})
 update(json.dumps([read(), read()]))
 read()
 """
 
-    async def body(talk: Talk) -> None:
-        await talk.until(lambda: talk.heard)
+    async def body(agent: FakeAgent) -> None:
+        await agent.wait_until(lambda: agent.updates)
 
-    made = talk(script, body)
-    first, second = json.loads(made.heard[0].text)
+    agent = run_with_agent(script, body)
+    first, second = json.loads(agent.updates[0].text)
     assert (first["id"], first["error"]["code"]) == (1, -32601)
-    assert first["error"]["message"] == "geminids does not serve fs/read_text_file"
-    assert second["id"] == 2 and "error" in second and made.asked == []
+    assert first["error"]["message"] == "geminids does not support fs/read_text_file"
+    assert second["id"] == 2 and "error" in second and agent.permission_requests == []
 
 
-def test_what_does_not_fit_into_the_pipe_is_written_all_the_same(talk: Any) -> None:
-    """In order, whole, and without holding anybody up: a pipe takes 64 KiB while nobody reads."""
+def test_messages_larger_than_the_pipe_arrive_complete(run_with_agent: Any) -> None:
+    """Messages larger than the pipe's 64 KiB buffer arrive complete and in order, and sending them
+    does not block.
+    """
     script = """
 update("ready")
-told = []
-while len(told) < 4:
-    one = read()
-    blocks = one["params"].get("prompt", [])
-    told.append([one.get("id"), one["method"], sum(len(block["text"]) for block in blocks)])
-update(json.dumps(told))
+received = []
+while len(received) < 4:
+    message = read()
+    blocks = message["params"].get("prompt", [])
+    received.append([message.get("id"), message["method"], sum(len(block["text"]) for block in blocks)])
+update(json.dumps(received))
 read()
 """
 
-    async def body(talk: Talk) -> None:
-        await talk.until(lambda: talk.heard)
+    async def body(agent: FakeAgent) -> None:
+        await agent.wait_until(lambda: agent.updates)
         for size in (5_000_000, 3):
-            talk.on.begin(Prompt(session_id="s", prompt=(Text(text="é" * size),)))
-        talk.on.note(Cancel(session_id="s"))
-        talk.on.begin(Prompt(session_id="s", prompt=(Text(text="x" * 300_000),)))
-        await talk.until(lambda: len(talk.heard) == 2)
+            agent.connection.begin(SendPrompt(session_id="s", prompt=(TextContent(text="é" * size),)))
+        agent.connection.notify(Cancel(session_id="s"))
+        agent.connection.begin(SendPrompt(session_id="s", prompt=(TextContent(text="x" * 300_000),)))
+        await agent.wait_until(lambda: len(agent.updates) == 2)
 
-    made = talk(script, body)
-    assert json.loads(made.heard[1].text) == [
+    agent = run_with_agent(script, body)
+    assert json.loads(agent.updates[1].text) == [
         [1, "session/prompt", 5_000_000],
         [2, "session/prompt", 3],
         [None, "session/cancel", 0],
@@ -198,37 +214,46 @@ read()
     ]
 
 
-def test_whoever_waits_when_the_process_dies_is_told(talk: Any) -> None:
-    """`Gone`, for those that wait and for those that come later; nothing hangs, nothing raises on writing."""
+def test_requests_fail_when_the_process_ends(run_with_agent: Any) -> None:
+    """If the process ends, pending and later requests raise `ProcessGone`, and a notification does
+    not raise.
+    """
     script = """
 read(); update("bye"); os._exit(7)
 """
 
-    async def body(talk: Talk) -> None:
-        gone = 0
+    async def body(agent: FakeAgent) -> None:
         for _ in range(3):
-            with pytest.raises(Gone):
-                await talk.on.call(Prompt(session_id="s", prompt=(Text(text="x" * 100_000),)))
-            gone += 1
-        assert gone == 3 and talk.on.closed
-        talk.on.note(Cancel(session_id="s"))
+            with pytest.raises(ProcessGone):
+                await agent.connection.call(
+                    SendPrompt(session_id="s", prompt=(TextContent(text="x" * 100_000),))
+                )
+        assert agent.connection.closed
+        agent.connection.notify(Cancel(session_id="s"))
 
-    made = talk(script, body)
-    assert [one.text for one in made.heard] == ["bye"]
-
-
-def test_a_process_that_dies_with_much_unwritten_is_gone_too(talk: Any) -> None:
-    """The rest of the message is given up."""
-
-    async def body(talk: Talk) -> None:
-        with pytest.raises(Gone):
-            await talk.on.call(Prompt(session_id="s", prompt=(Text(text="x" * 5_000_000),)))
-
-    talk("sys.stdin.read(100_000); os._exit(1)\n", body)
+    agent = run_with_agent(script, body)
+    assert [update.text for update in agent.updates] == ["bye"]
 
 
-def test_noise_between_the_lines_is_told_and_costs_nothing(talk: Any) -> None:
-    """What is no message becomes `Unknown`; a message in pieces, with half a character in one, arrives whole."""
+def test_a_request_fails_when_the_process_ends_during_the_write(run_with_agent: Any) -> None:
+    """If the process ends while a large message is only partly written, the request raises
+    `ProcessGone`.
+    """
+
+    async def body(agent: FakeAgent) -> None:
+        with pytest.raises(ProcessGone):
+            await agent.connection.call(
+                SendPrompt(session_id="s", prompt=(TextContent(text="x" * 5_000_000),))
+            )
+
+    run_with_agent("sys.stdin.read(100_000); os._exit(1)\n", body)
+
+
+def test_noise_between_messages_is_reported(run_with_agent: Any) -> None:
+    """Each output line that is not a message is reported as `Unknown`.
+
+    A message that arrives byte by byte is still decoded.
+    """
     script = """
 update("first")
 raw("Debugger attached.\\n\\n   \\n{\\"x\\": 1}\\n[1]\\n")
@@ -242,26 +267,26 @@ for at in range(len(line)):
 raw("no newline at the end")
 """
 
-    async def body(talk: Talk) -> None:
-        await talk.until(lambda: talk.on.closed)
+    async def body(agent: FakeAgent) -> None:
+        await agent.wait_until(lambda: agent.connection.closed)
 
-    heard = talk(script, body).heard
-    assert [one.text for one in heard if isinstance(one, Update)] == ["first", "grüße \U0001f600"]
-    odd = [(one.why, one.line) for one in heard if isinstance(one, Unknown)]
-    assert [why for why, _ in odd] == ["noise", "protocol", "noise", "noise", "noise"]
-    assert odd[0][1] == "Debugger attached." and odd[-1][1] == "no newline at the end"
+    updates = run_with_agent(script, body).updates
+    assert [update.text for update in updates if isinstance(update, Update)] == ["first", "grüße \U0001f600"]
+    unknown = [(update.why, update.line) for update in updates if isinstance(update, Unknown)]
+    assert [why for why, _ in unknown] == ["noise", "protocol", "noise", "noise", "noise"]
+    assert unknown[0][1] == "Debugger attached." and unknown[-1][1] == "no newline at the end"
 
 
-def test_a_line_that_is_too_long_is_dropped_and_told(talk: Any) -> None:
-    """The lines around it arrive."""
+def test_a_line_over_the_limit_is_dropped_and_reported(run_with_agent: Any) -> None:
+    """A line over the limit is dropped and reported as `Unknown`; the lines around it arrive."""
     script = """
 update("a"); update("x" * 5000); update("b"); read()
 """
 
-    async def body(talk: Talk) -> None:
-        await talk.until(lambda: len(talk.heard) == 3)
+    async def body(agent: FakeAgent) -> None:
+        await agent.wait_until(lambda: len(agent.updates) == 3)
 
-    heard = talk(script, body, line_limit=1000).heard
-    assert [one.text for one in heard if isinstance(one, Update)] == ["a", "b"]
-    (told,) = [one for one in heard if isinstance(one, Unknown)]
-    assert "was dropped (limit 1,000)" in told.line
+    updates = run_with_agent(script, body, line_limit=1000).updates
+    assert [update.text for update in updates if isinstance(update, Update)] == ["a", "b"]
+    (dropped,) = [update for update in updates if isinstance(update, Unknown)]
+    assert "was dropped (limit 1,000)" in dropped.line

@@ -1,4 +1,4 @@
-"""What the owner tells of a run, and what it does not tell any more, as events and a result."""
+"""Tests of `Account`: the owner's messages about a run become events and a result."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from geminids.events.numbering import EventNumbers
 from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.outcome import Failure
 from geminids.run.recorder import RunRecorder
-from geminids.warm.owner.owner_account import OWNER_GONE, Account
-from geminids.warm.owner.owner_wire import Cold, as_line, told_in
+from geminids.warm.owner.account import OWNER_GONE, Account
+from geminids.warm.owner.protocol import NotServed, as_line, decode_owner_messages
 
 
 def _event(kind: type[Any], seq: int, turn: int = 1, **fields: Any) -> Any:
@@ -21,7 +21,7 @@ def _event(kind: type[Any], seq: int, turn: int = 1, **fields: Any) -> Any:
 
 
 def _started(seq: int) -> Started:
-    made: Started = _event(
+    started: Started = _event(
         Started,
         seq,
         run_id="run-1",
@@ -29,15 +29,15 @@ def _started(seq: int) -> Started:
         model=None,
         cwd="/w",
         cli_version="0.61.0",
-        lane="warm",
+        transport="warm",
         pid=1,
     )
-    return made
+    return started
 
 
 def _finished(seq: int, text: str = "", outcome: Any = "success", reason: str | None = None) -> Finished:
     failure = Failure(kind="config", message="x", retryable=False, hint="y") if outcome == "failed" else None
-    made: Finished = _event(
+    finished: Finished = _event(
         Finished,
         seq,
         run_id="run-1",
@@ -55,31 +55,32 @@ def _finished(seq: int, text: str = "", outcome: Any = "success", reason: str | 
         ended=(),
         complete=True,
     )
-    return made
+    return finished
 
 
-def _told(recorder: RunRecorder) -> list[Event]:
+def _emitted_events(recorder: RunRecorder) -> list[Event]:
     async def take() -> list[Event]:
         recorder.close()
-        found: list[Event] = []
+        events: list[Event] = []
         while (batch := await recorder.take()) is not None:
-            found += batch
-        return found
+            events += batch
+        return events
 
     return anyio.run(take)
 
 
-def _account(told: Sequence[Any], *, stopped: bool = False) -> tuple[Account, RunRecorder]:
+def _account(messages: Sequence[Any], *, stopped: bool = False) -> tuple[Account, RunRecorder]:
     recorder = RunRecorder()
     account = Account(recorder)
-    for one in told:
-        # Over the wire and back.
-        account.take(told_in(as_line(one)), stopped=stopped)
+    for message in messages:
+        # Encode and decode, as over the socket.
+        account.take(decode_owner_messages(as_line(message)), stopped=stopped)
     return account, recorder
 
 
-def test_events_pass_as_they_are_and_fold_into_the_result() -> None:
-    """The result has the conversation, turn by turn."""
+def test_events_are_passed_on_and_added_to_the_result() -> None:
+    """The events of the owner are passed on unchanged; the result has their text and tools, turn by
+    turn."""
     tool = _event(ToolFinished, 3, id="t", name="read_file", input={"a": 1}, status="ok")
     events = [
         _event(Notice, 0, level="info", code="x", message="before"),
@@ -90,7 +91,7 @@ def test_events_pass_as_they_are_and_fold_into_the_result() -> None:
         _finished(5, "Let me see. Done."),
     ]
     account, recorder = _account(events)
-    assert _told(recorder) == events
+    assert _emitted_events(recorder) == events
     assert account.result is not None
     assert [(turn.text, turn.tools) for turn in account.result.turns] == [
         ("Let me see. ", (tool,)),
@@ -99,7 +100,8 @@ def test_events_pass_as_they_are_and_fold_into_the_result() -> None:
 
 
 def test_a_secret_that_the_owner_has_masked_stays_masked() -> None:
-    """Its halves came before and after a tool: the last word is the owner's."""
+    """The result takes its text from the owner's `Finished`: a secret whose halves came in two
+    events stays masked."""
     events = [
         _started(0),
         _event(Text, 1, text="key-"),
@@ -112,39 +114,43 @@ def test_a_secret_that_the_owner_has_masked_stays_masked() -> None:
     assert "".join(turn.text for turn in account.result.turns) == "***!"
 
 
-def test_a_run_that_was_never_begun_can_begin_elsewhere() -> None:
-    """The owner says why, or could open no session: nothing of it is told, and nothing is lost."""
+def test_a_run_that_was_not_started_can_run_elsewhere() -> None:
+    """If the owner did not start a run, `cold` is the reason, and neither an event nor a result is
+    passed on."""
     notice = _event(Notice, 0, level="info", code="x", message="before")
-    for told, why in (
-        ([Cold(why="too cold")], "too cold"),
+    for messages, reason in (
+        ([NotServed(why="too cold")], "too cold"),
         ([notice, _finished(1, outcome="failed", reason="no auth")], "no auth"),
     ):
-        account, recorder = _account(told)
+        account, recorder = _account(messages)
         assert account.over
-        assert (account.cold, account.result) == (why, None)
-        assert _told(recorder) == []
+        assert (account.cold, account.result) == (reason, None)
+        assert _emitted_events(recorder) == []
 
 
-def test_a_run_that_was_stopped_is_not_begun_elsewhere() -> None:
-    """Nobody wants it any more."""
+def test_a_stopped_run_does_not_run_elsewhere() -> None:
+    """If the caller stopped a run before its start, it is not run elsewhere, and its `Finished` is
+    passed on."""
     account, recorder = _account([_finished(0, outcome="failed", reason="x")], stopped=True)
     assert account.cold is None
-    assert len(_told(recorder)) == 1
+    assert len(_emitted_events(recorder)) == 1
 
 
-def test_a_failure_after_the_start_is_the_runs_own() -> None:
-    """The prompt may have been sent: it is not sent twice."""
+def test_a_failure_after_the_start_does_not_run_elsewhere() -> None:
+    """A failure after `Started` is the result of the run: it is not run elsewhere, because the
+    prompt may have been sent."""
     account, _ = _account([_started(0), _finished(1, outcome="failed", reason="x")])
     assert account.cold is None
     assert account.result is not None
     assert account.result.outcome == "failed"
 
 
-def test_an_owner_that_goes_leaves_an_end_and_the_text_so_far() -> None:
-    """Exactly one `Finished`, last, with the next number."""
+def test_an_owner_that_disconnects_leaves_a_result() -> None:
+    """If the owner disconnects, the last event is a `Finished` with the next number and the text so
+    far."""
     account, recorder = _account([_started(0), _event(Text, 1, text="half an ans")])
     account.finish(OWNER_GONE, 0.0)
-    finished = _told(recorder)[-1]
+    finished = _emitted_events(recorder)[-1]
     assert isinstance(finished, Finished)
     assert (finished.seq, finished.outcome, finished.text) == (2, "failed", "half an ans")
     assert finished.session_id == "s-1"
@@ -152,12 +158,12 @@ def test_an_owner_that_goes_leaves_an_end_and_the_text_so_far() -> None:
     assert (finished.failure.kind, finished.failure.retryable) == ("crashed", True)
 
 
-def test_what_came_before_the_start_is_told_where_it_ends_there() -> None:
-    """A run that is interrupted before it began keeps its notices."""
+def test_notices_before_an_interrupted_start_are_passed_on() -> None:
+    """A run that is interrupted before its start still passes on the notices that came before."""
     notice = EventNumbers().notice("info", "x", "before")
     account, recorder = _account([notice])
     account.finish(Ending("interrupted", "by you"), 0.0)
-    first, last = _told(recorder)
+    first, last = _emitted_events(recorder)
     assert first == notice
     assert isinstance(last, Finished)
     assert (last.seq, last.outcome, last.reason) == (1, "interrupted", "by you")

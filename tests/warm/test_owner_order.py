@@ -1,4 +1,4 @@
-"""What is handed to the pool's owner, and what is not."""
+"""Tests of the order that a client sends to the pool's owner."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 
 from geminids import McpServer, Options, Permissions
 from geminids.config.fields import fields
-from geminids.warm.owner.owner_order import make_order, rooted, too_cold_for_owner
-from geminids.warm.owner.owner_wire import Order, as_line, asked_in
+from geminids.warm.owner.order import make_order, rooted, why_not_served
+from geminids.warm.owner.protocol import Order, as_line, decode_client_messages
 
 
-def test_an_order_arrives_as_it_was_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prompt, options, variables, folder and umask of the client."""
+def test_an_order_survives_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoded order equals the original: prompt, options, environment, folder and umask of the
+    client."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OF_THE_CLIENT", "line\nbreak \u2028 and ü")
     options = Options(
@@ -29,29 +30,29 @@ def test_an_order_arrives_as_it_was_sent(tmp_path: Path, monkeypatch: pytest.Mon
         template="{{prompt}} {{name}}",
     )
     order = make_order("hello\nthere", options, 7.5, asks=True)
-    (back,) = asked_in(as_line(order))
-    assert back == order
-    assert isinstance(back, Order)
-    assert back.environ == dict(os.environ)
-    assert back.options.cwd == str(tmp_path)
-    assert msgspec.structs.replace(back.options, cwd=".") == options
+    (decoded,) = decode_client_messages(as_line(order))
+    assert decoded == order
+    assert isinstance(decoded, Order)
+    assert decoded.environ == dict(os.environ)
+    assert decoded.options.cwd == str(tmp_path)
+    assert msgspec.structs.replace(decoded.options, cwd=".") == options
 
 
-def test_every_path_is_made_whole() -> None:
-    """The owner works in another folder: a field that is a path must not be forgotten."""
-    named = {field.name for field in fields() if field.paths}
-    given: dict[str, Any] = {
-        name: ("a/b",) if isinstance(getattr(Options(), name), tuple) else "a/b" for name in named
+def test_every_path_becomes_absolute() -> None:
+    """Every option that is a path becomes absolute, because the owner works in another folder."""
+    path_options = {field.name for field in fields() if field.paths}
+    values: dict[str, Any] = {
+        name: ("a/b",) if isinstance(getattr(Options(), name), tuple) else "a/b" for name in path_options
     }
-    made = rooted(Options(**given), "/w")
-    for name in named:
-        assert getattr(made, name) in ("/w/a/b", ("/w/a/b",)), name
+    absolute = rooted(Options(**values), "/w")
+    for name in path_options:
+        assert getattr(absolute, name) in ("/w/a/b", ("/w/a/b",)), name
     assert rooted(Options(key_from="file:a/b"), "/w").key_from == "file:/w/a/b"
     assert rooted(Options(key_from="keyring:a/b"), "/w").key_from == "keyring:a/b"
 
 
 @pytest.mark.parametrize(
-    ("prompt", "given", "why"),
+    ("prompt", "fields", "reason"),
     [
         ("hello", {}, None),
         ("hello", {"approval": "yolo", "max_turns": 3, "offline": True}, None),
@@ -64,16 +65,15 @@ def test_every_path_is_made_whole() -> None:
         ("hello", {"leftovers": "keep"}, "leaves running"),
     ],
 )
-def test_what_the_owner_cannot_do_is_not_sent_to_it(
-    prompt: str, given: dict[str, Any], why: str | None
-) -> None:
-    """One sentence that says why, or None."""
-    found = too_cold_for_owner(prompt, Options(**given))
-    assert (found is None) == (why is None)
-    assert why is None or why in str(found)
+def test_runs_that_the_owner_cannot_serve(prompt: str, fields: dict[str, Any], reason: str | None) -> None:
+    """`why_not_served` returns a sentence with the reason, or None if the owner can serve the
+    run."""
+    message = why_not_served(prompt, Options(**fields))
+    assert (message is None) == (reason is None)
+    assert reason is None or reason in str(message)
 
 
-def test_what_is_no_text_cannot_be_sent() -> None:
-    """A prompt or a variable of raw bytes is an error here, not a riddle at the other end."""
+def test_invalid_text_cannot_be_sent() -> None:
+    """The client cannot encode a prompt with invalid Unicode; it raises `UnicodeEncodeError`."""
     with pytest.raises(UnicodeEncodeError):
         as_line(make_order("\udcff", Options(), 1, asks=False))

@@ -1,4 +1,5 @@
-"""The pool's owner is found, started, replaced and kept from others; no CLI is needed for that."""
+"""Tests of how a client finds, starts and replaces the pool's owner, and how other users are kept
+out."""
 
 from __future__ import annotations
 
@@ -19,16 +20,23 @@ import pytest
 
 from geminids.config.paths import Places
 from geminids.errors import GeminidsError
-from geminids.warm.owner.owner_place import OwnerPlace
-from geminids.warm.owner.owner_reach import find_owner, our_hello, reach_owner, start_owner
-from geminids.warm.owner.owner_wire import End, Hello, Look, OwnerStatus, as_line, told_in
+from geminids.warm.owner.place import OwnerPlace
+from geminids.warm.owner.protocol import (
+    End,
+    Hello,
+    OwnerStatus,
+    StatusRequest,
+    as_line,
+    decode_owner_messages,
+)
+from geminids.warm.owner.reach import find_owner, our_hello, reach_owner, start_owner
 
 NOBODY = 65534
 
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
-    """Places of the test's own; the owner that it leaves is ended."""
+    """Paths in a temporary folder. An owner that the test leaves running is ended."""
     places = Places(tmp_path / "geminids")
     monkeypatch.setenv("GEMINIDS_HOME", str(places.root))
     yield places
@@ -48,9 +56,9 @@ def _wait_for_end(pid: int) -> None:
         pass
 
 
-def _soon(holds: Callable[[], object], seconds: float = 10) -> bool:
+def _becomes_true(condition: Callable[[], object], seconds: float = 10) -> bool:
     until = time.monotonic() + seconds
-    while not holds():
+    while not condition():
         if time.monotonic() > until:
             return False
         time.sleep(0.01)
@@ -58,20 +66,21 @@ def _soon(holds: Callable[[], object], seconds: float = 10) -> bool:
 
 
 def _owners(places: Places) -> list[int]:
-    found = []
+    pids = []
     for process in psutil.process_iter():
         try:
-            if "geminids.warm.owner.owner_main" in process.cmdline() and process.environ().get(
+            if "geminids.warm.owner.main" in process.cmdline() and process.environ().get(
                 "GEMINIDS_HOME"
             ) == str(places.root):
-                found.append(process.pid)
+                pids.append(process.pid)
         except psutil.Error:
             pass
-    return found
+    return pids
 
 
 def test_an_owner_is_started_once_and_found_again(places: Places) -> None:
-    """The first reach starts one, the next ones find it; it has a name and a session of its own."""
+    """The first `reach_owner` starts an owner in its own process session; the second finds the same
+    one."""
     first, second = reach_owner(places), reach_owner(places)
     assert first.pid == second.pid
     assert os.getsid(first.pid) == first.pid
@@ -82,8 +91,8 @@ def test_an_owner_is_started_once_and_found_again(places: Places) -> None:
         link.close()
 
 
-def test_only_its_user_can_come_near(places: Places) -> None:
-    """The folder is 0700, socket, lock and log 0600, whatever the umask."""
+def test_only_the_user_can_open_the_owners_files(places: Places) -> None:
+    """The owner's folder has mode 0700; its socket, lock and log have 0600, even with umask 0."""
     before = os.umask(0)
     try:
         reach_owner(places).close()
@@ -94,18 +103,18 @@ def test_only_its_user_can_come_near(places: Places) -> None:
     assert {file.stat().st_mode & 0o777 for file in (place.socket, place.lock, place.log)} == {0o600}
 
 
-def test_the_owner_has_nothing_of_the_environment_that_is_not_its_own(
-    places: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What runs need comes with their orders: the owner keeps no key of whoever started it."""
+def test_the_owner_does_not_inherit_keys(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner does not inherit an API key of the client that started it: each order brings its
+    own variables."""
     monkeypatch.setenv("GEMINI_API_KEY", "of-the-first-client")
     link = reach_owner(places)
     assert "of-the-first-client" not in psutil.Process(link.pid).environ().values()
     link.close()
 
 
-def test_those_who_race_share_one_owner(places: Places) -> None:
-    """Many start one at once: all reach the same, and one is left."""
+def test_clients_that_start_at_once_share_one_owner(places: Places) -> None:
+    """If several clients start an owner at once, all reach the same one and no other owner is
+    left."""
     pids = []
 
     def reach() -> None:
@@ -120,11 +129,11 @@ def test_those_who_race_share_one_owner(places: Places) -> None:
         racer.join(30)
     assert len(pids) == 4
     assert len(set(pids)) == 1
-    assert _soon(lambda: _owners(places) == pids[:1])
+    assert _becomes_true(lambda: _owners(places) == pids[:1])
 
 
-def test_a_stale_socket_is_replaced_in_silence(places: Places) -> None:
-    """An owner that was killed leaves its socket: the next reach starts another."""
+def test_a_stale_socket_is_replaced(places: Places) -> None:
+    """If an owner was killed and left its socket, the next `reach_owner` starts a new owner."""
     link = reach_owner(places)
     psutil.Process(link.pid).kill()
     _wait_for_end(link.pid)
@@ -135,46 +144,48 @@ def test_a_stale_socket_is_replaced_in_silence(places: Places) -> None:
     again.close()
 
 
-def test_a_path_that_is_too_long_for_a_socket_works_too(tmp_path: Path) -> None:
-    """The kernel has room for 107 bytes; a home may lie deeper."""
+def test_a_long_socket_path_works(tmp_path: Path) -> None:
+    """A socket path longer than the kernel's limit of 107 bytes works."""
     place = OwnerPlace(Places(tmp_path / ("x" * 120)))
     place.check()
-    with place.listen(), place.connect(1) or socket.socket() as found:
-        assert found.getpeername() != ""
+    with place.listen(), place.connect(1) or socket.socket() as sock:
+        assert sock.getpeername() != ""
 
 
-def test_another_version_is_told_to_make_way(places: Places) -> None:
-    """Older or newer: it is told to leave, a fresh one takes its place, and nothing else is said to it."""
+def test_an_owner_of_another_version_is_replaced(places: Places) -> None:
+    """An owner of another version receives only the greeting and `leave`; then a new owner is
+    started."""
     place = OwnerPlace(places)
     place.check()
     lock = os.open(place.lock, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     listener = place.listen()
     listener.setblocking(True)
-    heard = b""
+    received = b""
 
     def serve() -> None:
-        nonlocal heard
+        nonlocal received
         sock, _ = listener.accept()
         with sock:
             sock.sendall(as_line(Hello(protocol=99, version="99.0.0", uid=os.getuid(), pid=os.getpid())))
-            while not heard.endswith(b'{"type":"leave"}\n'):
-                heard += sock.recv(4096)
+            while not received.endswith(b'{"type":"leave"}\n'):
+                received += sock.recv(4096)
             place.socket.unlink()
             listener.close()
             os.close(lock)
 
-    old = threading.Thread(target=serve)
-    old.start()
+    old_owner = threading.Thread(target=serve)
+    old_owner.start()
     link = reach_owner(places)
-    old.join(10)
+    old_owner.join(10)
     assert link.is_ours
-    assert heard == as_line(our_hello()) + b'{"type":"leave"}\n'
+    assert received == as_line(our_hello()) + b'{"type":"leave"}\n'
     link.close()
 
 
-def test_an_owner_makes_way_when_it_is_told_to(places: Places) -> None:
-    """One that has no runs ends at once, and gives up its place before."""
+def test_an_owner_ends_on_leave(places: Places) -> None:
+    """An owner without runs removes its socket and ends when a client of another version sends
+    `leave`."""
     link = reach_owner(places)
     link.close()
     place = OwnerPlace(places)
@@ -187,24 +198,25 @@ def test_an_owner_makes_way_when_it_is_told_to(places: Places) -> None:
     assert not place.socket.exists()
 
 
-def test_an_order_of_another_version_is_not_taken(places: Places) -> None:
-    """Whatever it says after its greeting, but for `leave`, the connection is closed."""
+def test_a_request_of_another_version_is_refused(places: Places) -> None:
+    """After a greeting of another version, the owner closes the connection on any message but
+    `leave`."""
     link = reach_owner(places)
     link.close()
     sock = OwnerPlace(places).connect(3)
     assert sock is not None
     with sock:
         sock.sendall(as_line(Hello(protocol=99, version="99.0.0", uid=os.getuid(), pid=os.getpid())))
-        sock.sendall(as_line(Look()))
-        told = b""
+        sock.sendall(as_line(StatusRequest()))
+        received = b""
         while chunk := sock.recv(4096):
-            told += chunk
-    assert told.count(b"\n") == 1
-    assert b"hello" in told
+            received += chunk
+    assert received.count(b"\n") == 1
+    assert b"hello" in received
 
 
-def test_one_that_does_not_greet_is_not_waited_for(places: Places) -> None:
-    """A process that hangs is told of, with what to do."""
+def test_an_owner_that_does_not_greet_is_an_error(places: Places) -> None:
+    """A process that listens but does not greet is an error that names `geminids warm stop`."""
     place = OwnerPlace(places)
     place.check()
     with place.listen(), pytest.raises(GeminidsError, match=r"does not answer within 0\.1 s(.|\n)*warm stop"):
@@ -212,8 +224,8 @@ def test_one_that_does_not_greet_is_not_waited_for(places: Places) -> None:
     place.socket.unlink()
 
 
-def test_what_is_no_owner_is_told_of(places: Places) -> None:
-    """Something else listens there."""
+def test_another_program_at_the_socket_is_an_error(places: Places) -> None:
+    """If another program listens at the socket, the error says that it is not a pool's owner."""
     place = OwnerPlace(places)
     place.check()
     listener = place.listen()
@@ -227,14 +239,15 @@ def test_what_is_no_owner_is_told_of(places: Places) -> None:
 
     other = threading.Thread(target=serve)
     other.start()
-    with listener, pytest.raises(GeminidsError, match="is no pool's owner"):
+    with listener, pytest.raises(GeminidsError, match="not the geminids process for warm runs"):
         find_owner(place)
     other.join(5)
     place.socket.unlink()
 
 
-def test_rubbish_does_not_end_an_owner(places: Places) -> None:
-    """Whoever says nothing, or something else, is hung up on; the next is served."""
+def test_invalid_data_does_not_end_an_owner(places: Places) -> None:
+    """The owner closes connections that send nothing or invalid data, and serves the next
+    client."""
     link = reach_owner(places)
     link.close()
     place = OwnerPlace(places)
@@ -246,15 +259,15 @@ def test_rubbish_does_not_end_an_owner(places: Places) -> None:
     again = find_owner(place)
     assert again is not None
     assert again.pid == link.pid
-    again.sock.sendall(as_line(Look()))
-    (status,) = told_in(again.sock.recv(65536))
+    again.sock.sendall(as_line(StatusRequest()))
+    (status,) = decode_owner_messages(again.sock.recv(65536))
     assert isinstance(status, OwnerStatus)
     assert (status.runs, status.served, status.processes) == (0, 0, ())
     again.close()
 
 
-def test_an_owner_that_nobody_can_reach_any_more_ends(places: Places) -> None:
-    """Its folder was removed: it goes, and is not looked for."""
+def test_an_owner_ends_when_its_folder_is_removed(places: Places) -> None:
+    """An owner ends when its folder is removed, because no client can reach it any more."""
     link = reach_owner(places)
     link.close()
     shutil.rmtree(places.root)
@@ -262,8 +275,9 @@ def test_an_owner_that_nobody_can_reach_any_more_ends(places: Places) -> None:
     assert not psutil.pid_exists(link.pid)
 
 
-def test_a_folder_of_another_user_is_not_used(places: Places) -> None:
-    """Whoever owns the folder could listen there in our owner's place."""
+def test_a_folder_of_another_user_is_refused(places: Places) -> None:
+    """A folder that belongs to another user is refused: that user could listen there instead of our
+    owner."""
     if os.getuid() != 0:
         pytest.skip("only root can give a folder away")
     place = OwnerPlace(places)
@@ -274,8 +288,9 @@ def test_a_folder_of_another_user_is_not_used(places: Places) -> None:
     os.chown(place.folder, 0, 0)
 
 
-def test_a_link_in_place_of_the_folder_is_not_followed(places: Places, tmp_path: Path) -> None:
-    """It would lead the order, and the keys in it, elsewhere."""
+def test_a_link_in_place_of_the_folder_is_refused(places: Places, tmp_path: Path) -> None:
+    """A symbolic link in place of the owner's folder is refused: it could send orders and their
+    keys to another process."""
     places.root.mkdir()
     (tmp_path / "elsewhere").mkdir()
     (places.root / "warm").symlink_to(tmp_path / "elsewhere")
@@ -283,14 +298,14 @@ def test_a_link_in_place_of_the_folder_is_not_followed(places: Places, tmp_path:
         reach_owner(places)
 
 
-_TRY = """
+_CONNECT_AS_NOBODY = """
 import os, socket, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sock = socket.socket(socket.AF_UNIX)
 sock.settimeout(5)
 try:
     sock.connect(sys.argv[1])
-    print("told:", sock.recv(4096))
+    print("received:", sock.recv(4096))
 except OSError as error:
     print("refused:", type(error).__name__)
 """
@@ -298,39 +313,48 @@ except OSError as error:
 
 @pytest.mark.parametrize("open_to_all", [False, True])
 def test_another_user_cannot_connect(places: Places, open_to_all: bool) -> None:
-    """The folder keeps them out; and were it open, the owner hangs up on them without a word."""
+    """Another user cannot enter the folder.
+
+    Through a socket that all can reach, the owner sends that user nothing.
+    """
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
     link = reach_owner(places)
     link.close()
     place = OwnerPlace(places)
     name = str(place.socket)
-    way = Path(tempfile.mkdtemp())
+    public_folder = Path(tempfile.mkdtemp())
     try:
         if open_to_all:
-            # A second name for the socket, which any user can reach.
-            way.chmod(0o755)
-            name = str(way / "s")
+            # A hard link to the socket that any user can reach.
+            public_folder.chmod(0o755)
+            name = str(public_folder / "s")
             os.link(place.socket, name)
             os.chmod(name, 0o666)
         done = subprocess.run(
-            [sys.executable, "-I", "-c", _TRY, name], capture_output=True, text=True, timeout=30, cwd="/"
+            [sys.executable, "-I", "-c", _CONNECT_AS_NOBODY, name],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            cwd="/",
         )
     finally:
-        shutil.rmtree(way)
+        shutil.rmtree(public_folder)
     expected = (
-        ("told: b''\n", "refused: ConnectionResetError\n") if open_to_all else ("refused: PermissionError\n",)
+        ("received: b''\n", "refused: ConnectionResetError\n")
+        if open_to_all
+        else ("refused: PermissionError\n",)
     )
     assert done.stdout in expected, done.stderr
 
 
-def test_an_owner_of_another_user_is_not_spoken_to(places: Places) -> None:
-    """Who listens is looked at before anything is said."""
+def test_nothing_is_sent_to_an_owner_of_another_user(places: Places) -> None:
+    """The client checks which user listens at the socket before it sends anything."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
     place = OwnerPlace(places)
     place.check()
-    made = place.folder / "theirs"
+    path = place.folder / "theirs"
     program = (
         "import os, socket, sys\n"
         "sock = socket.socket(socket.AF_UNIX); sock.bind(sys.argv[1])\n"
@@ -338,19 +362,19 @@ def test_an_owner_of_another_user_is_not_spoken_to(places: Places) -> None:
         "sock.listen(); print('up', flush=True); conn, _ = sock.accept(); print(conn.recv(4096))\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-I", "-c", program, str(made)], stdout=subprocess.PIPE, text=True, cwd="/"
+        [sys.executable, "-I", "-c", program, str(path)], stdout=subprocess.PIPE, text=True, cwd="/"
     ) as theirs:
         assert theirs.stdout is not None
         assert theirs.stdout.readline() == "up\n"
-        made.rename(place.socket)
-        with pytest.raises(GeminidsError, match=rf"a process of another user \({NOBODY}\)"):
+        path.rename(place.socket)
+        with pytest.raises(GeminidsError, match=rf"belongs to another user \(uid {NOBODY}\)"):
             reach_owner(places)
         assert theirs.stdout.read() == "b''\n"
     place.socket.unlink()
 
 
-def test_one_that_cannot_be_started_is_told_of(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python that is gone is one clear error."""
+def test_an_owner_that_cannot_be_started_is_an_error(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the Python interpreter does not exist, starting an owner raises one clear error."""
     place = OwnerPlace(places)
     place.check()
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")

@@ -1,4 +1,7 @@
-"""A run that an owner serves, seen from its client; the owner here is a stand-in that says what each test needs."""
+"""Tests of `RemoteRun`, a run that the pool's owner serves.
+
+A thread plays the owner, as each test needs.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,26 @@ import pytest
 from geminids import Finished, Notice, Options, Started
 from geminids.config.paths import Places
 from geminids.events.model import PermissionAsked, PermissionDecided, Text
-from geminids.warm.owner.owner_place import OwnerPlace
-from geminids.warm.owner.owner_reach import our_hello
-from geminids.warm.owner.owner_run import RemoteRun
-from geminids.warm.owner.owner_wire import Answer, Asked, Cold, Order, Stop, as_line, asked_in
-from geminids.warm.permissions.decide import Said
+from geminids.warm.owner.place import OwnerPlace
+from geminids.warm.owner.protocol import (
+    AnswerMessage,
+    ClientMessage,
+    NotServed,
+    Order,
+    Stop,
+    as_line,
+    decode_client_messages,
+)
+from geminids.warm.owner.reach import our_hello
+from geminids.warm.owner.run import RemoteRun
+from geminids.warm.permissions.answer import PermissionAnswer
 
-Serve = Callable[["Talk"], None]
+Serve = Callable[["OwnerConnection"], None]
 
 
-class Talk:
-    """The owner's end of a connection, after the greetings."""
+class OwnerConnection:
+    """The owner's end of a connection: exchanges the greetings, then sends and receives
+    messages."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._file = sock.makefile("rb")
@@ -33,12 +45,12 @@ class Talk:
         sock.sendall(as_line(our_hello()))
         self._file.readline()
 
-    def hear(self) -> Asked | None:
+    def receive(self) -> ClientMessage | None:
         line = self._file.readline()
-        return asked_in(line)[0] if line else None
+        return decode_client_messages(line)[0] if line else None
 
-    def say(self, *told: Any) -> None:
-        self._sock.sendall(b"".join(map(as_line, told)))
+    def send(self, *messages: Any) -> None:
+        self._sock.sendall(b"".join(map(as_line, messages)))
 
     def close(self) -> None:
         self._file.close()
@@ -46,8 +58,11 @@ class Talk:
 
 
 @pytest.fixture
-def owner(stand_in: Any, tmp_path: Path) -> Iterator[Callable[[Serve], Options]]:
-    """Let a function serve one run; gives options for it, with a stand-in CLI that answers `headless`."""
+def owner(fake_cli: Any, tmp_path: Path) -> Iterator[Callable[[Serve], Options]]:
+    """Start a thread that serves one run with `serve`.
+
+    Returns options with a fake CLI that answers `headless`, for runs that the owner does not start.
+    """
     threads: list[threading.Thread] = []
     place = OwnerPlace(Places(tmp_path / "geminids"))
 
@@ -59,16 +74,16 @@ def owner(stand_in: Any, tmp_path: Path) -> Iterator[Callable[[Serve], Options]]
         def run() -> None:
             with listener:
                 sock, _ = listener.accept()
-            talk = Talk(sock)
+            connection = OwnerConnection(sock)
             try:
-                serve(talk)
+                serve(connection)
             finally:
-                talk.close()
+                connection.close()
 
         threads.append(threading.Thread(target=run))
         threads[0].start()
-        made: Options = stand_in("out(INIT + say('headless') + DONE)")
-        return made
+        options: Options = fake_cli("out(INIT + say('headless') + DONE)")
+        return options
 
     yield start
     for thread in threads:
@@ -82,7 +97,7 @@ def _event(kind: type[Any], seq: int, /, **fields: Any) -> Any:
 
 
 def _started() -> Started:
-    made: Started = _event(
+    started: Started = _event(
         Started,
         0,
         run_id="run-1",
@@ -90,14 +105,14 @@ def _started() -> Started:
         model=None,
         cwd="/",
         cli_version=None,
-        lane="warm",
+        transport="warm",
         pid=1,
     )
-    return made
+    return started
 
 
 def _finished(seq: int, text: str) -> Finished:
-    made: Finished = _event(
+    finished: Finished = _event(
         Finished,
         seq,
         run_id="run-1",
@@ -115,29 +130,30 @@ def _finished(seq: int, text: str) -> Finished:
         ended=(),
         complete=True,
     )
-    return made
+    return finished
 
 
-async def _events(run: RemoteRun) -> list[Any]:
+async def collect_events(run: RemoteRun) -> list[Any]:
     async with run:
         return [event async for event in run]
 
 
 @pytest.mark.anyio
-async def test_a_run_is_told_to_its_end(owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order has what the client knows; the events are the owner's."""
+async def test_a_run_returns_the_owners_events(owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner receives the client's prompt and environment; the client returns the owner's events
+    unchanged."""
     monkeypatch.setenv("OF_THE_CLIENT", "yes")
-    heard: list[Any] = []
+    received: list[Any] = []
 
-    def serve(talk: Talk) -> None:
-        heard.append(talk.hear())
-        talk.say(_started(), _event(Text, 1, text="hi"), _finished(2, "hi"))
+    def serve(connection: OwnerConnection) -> None:
+        received.append(connection.receive())
+        connection.send(_started(), _event(Text, 1, text="hi"), _finished(2, "hi"))
 
     run = RemoteRun("hello", owner(serve), keep=7)
-    events = await _events(run)
+    events = await collect_events(run)
     assert [type(event) for event in events] == [Started, Text, Finished]
     assert (run.result.answer, run.result.turns[0].text) == ("hi", "hi")
-    (order,) = heard
+    (order,) = received
     assert isinstance(order, Order)
     assert (order.prompt, order.keep, order.asks, order.environ["OF_THE_CLIENT"]) == (
         "hello",
@@ -148,37 +164,46 @@ async def test_a_run_is_told_to_its_end(owner: Any, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("says", ["cold", "nothing", "rubbish"])
-async def test_an_owner_that_does_not_begin_leaves_the_run_to_us(owner: Any, says: str) -> None:
-    """It goes on headless, with one notice that says why."""
+@pytest.mark.parametrize("reply", ["cold", "nothing", "rubbish"])
+async def test_a_run_that_the_owner_does_not_start_is_headless(owner: Any, reply: str) -> None:
+    """If the owner does not start the run, it continues headless, and one notice gives the
+    reason."""
 
-    def serve(talk: Talk) -> None:
-        talk.hear()
-        if says == "cold":
-            talk.say(Cold(why="it is winter"))
-        elif says == "rubbish":
-            talk.say(our_hello())
+    def serve(connection: OwnerConnection) -> None:
+        connection.receive()
+        if reply == "cold":
+            connection.send(NotServed(why="it is winter"))
+        elif reply == "rubbish":
+            connection.send(our_hello())
 
     run = RemoteRun("hello", owner(serve), keep=1)
-    events = await _events(run)
+    events = await collect_events(run)
     assert [event.seq for event in events] == list(range(len(events)))
     notice = events[0]
     assert isinstance(notice, Notice)
-    why = "it is winter" if says == "cold" else "the pool's owner ended before the run had begun"
-    assert (notice.level, notice.code, notice.message) == ("warning", "lane", f"not a warm run: {why}")
+    reason = (
+        "it is winter"
+        if reply == "cold"
+        else "the background process for warm runs ended before the run had begun"
+    )
+    assert (notice.level, notice.code, notice.message) == (
+        "warning",
+        "transport",
+        f"the run does not use a warm process: {reason}",
+    )
     assert (run.result.outcome, run.result.answer) == ("success", "headless")
 
 
 @pytest.mark.anyio
-async def test_an_owner_that_goes_in_the_middle_is_a_crash(owner: Any) -> None:
-    """What was sent to a model is not sent again."""
+async def test_an_owner_that_disconnects_during_a_run_is_a_crash(owner: Any) -> None:
+    """If the owner disconnects after the start, the run fails as `crashed` and is not run again."""
 
-    def serve(talk: Talk) -> None:
-        talk.hear()
-        talk.say(_started(), _event(Text, 1, text="half"))
+    def serve(connection: OwnerConnection) -> None:
+        connection.receive()
+        connection.send(_started(), _event(Text, 1, text="half"))
 
     run = RemoteRun("hello", owner(serve), keep=1)
-    events = await _events(run)
+    events = await collect_events(run)
     assert [type(event) for event in events] == [Started, Text, Finished]
     failure = run.result.failure
     assert failure is not None
@@ -186,116 +211,125 @@ async def test_an_owner_that_goes_in_the_middle_is_a_crash(owner: Any) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("begun", [True, False])
-async def test_leaving_the_block_ends_the_run(owner: Any, begun: bool) -> None:
-    """The owner is told, and its end waited for; one that has not begun is not begun elsewhere."""
-    heard: list[Any] = []
+@pytest.mark.parametrize("is_started", [True, False])
+async def test_leaving_the_block_ends_the_run(owner: Any, is_started: bool) -> None:
+    """Leaving the `async with` block sends `Stop` to the owner.
 
-    def serve(talk: Talk) -> None:
-        talk.hear()
-        if begun:
-            talk.say(_started())
-        heard.append(talk.hear())
+    A run that has not started is not run headless instead.
+    """
+    received: list[Any] = []
+
+    def serve(connection: OwnerConnection) -> None:
+        connection.receive()
+        if is_started:
+            connection.send(_started())
+        received.append(connection.receive())
 
     run = RemoteRun("hello", owner(serve), keep=1)
     async with run:
-        if begun:
+        if is_started:
             assert await run.next_batch()
-    assert heard == [Stop(reason="interrupted by the caller")]
+    assert received == [Stop(reason="interrupted by the caller")]
     assert (run.result.outcome, run.result.reason) == ("interrupted", "interrupted by the caller")
 
 
 @pytest.mark.anyio
-async def test_the_whole_time_is_the_clients(owner: Any) -> None:
-    """`timeout` counts from the start, whatever the owner does meanwhile."""
-    heard: list[Any] = []
+async def test_the_client_enforces_the_timeout(owner: Any) -> None:
+    """The client measures `timeout` itself, from the start of the run, and sends `Stop` to the
+    owner."""
+    received: list[Any] = []
 
-    def serve(talk: Talk) -> None:
-        talk.hear()
-        heard.append(talk.hear())
+    def serve(connection: OwnerConnection) -> None:
+        connection.receive()
+        received.append(connection.receive())
 
     options = owner(serve)
-    began = time.monotonic()
+    start = time.monotonic()
     run = RemoteRun("hello", Options(cwd=options.cwd, gemini=options.gemini, timeout=0.3), keep=1)
-    await _events(run)
-    assert 0.25 < time.monotonic() - began < 3
-    assert heard == [Stop(reason="timed out after 0.3 s", by_deadline=True)]
+    await collect_events(run)
+    assert 0.25 < time.monotonic() - start < 3
+    assert received == [Stop(reason="timed out after 0.3 s", by_deadline=True)]
     assert (run.result.outcome, run.result.reason) == ("timed_out", "timed out after 0.3 s")
 
 
 @pytest.mark.anyio
-async def test_an_owner_that_does_not_stop_is_left(owner: Any) -> None:
-    """Asked twice and still silent: the client goes, and hangs up."""
-    over = threading.Event()
+async def test_an_owner_that_ignores_stop_is_abandoned(owner: Any) -> None:
+    """If the owner does not react to two stop messages, the client ends the run and disconnects."""
+    disconnected = threading.Event()
 
-    def serve(talk: Talk) -> None:
-        while talk.hear() is not None:
+    def serve(connection: OwnerConnection) -> None:
+        while connection.receive() is not None:
             pass
-        over.set()
+        disconnected.set()
 
     run = RemoteRun("hello", owner(serve), keep=1)
     async with run:
         run.stop("enough")
-        run.stop("enough, I said")
-        began = time.monotonic()
+        run.stop("enough, again")
+        start = time.monotonic()
         events = [event async for event in run]
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - start < 6
     assert [event.reason for event in events if isinstance(event, Finished)] == ["enough"]
-    assert await anyio.to_thread.run_sync(over.wait, 5)
+    assert await anyio.to_thread.run_sync(disconnected.wait, 5)
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("answer", ["allow", Said("deny", "person", "not today"), "perhaps", ValueError("x")])
-async def test_who_is_asked_answers(owner: Any, answer: Any) -> None:
-    """The answer goes to the owner; one that is none is a no."""
-    heard: list[Any] = []
+@pytest.mark.parametrize(
+    "answer", ["allow", PermissionAnswer("deny", "person", "not today"), "perhaps", ValueError("x")]
+)
+async def test_the_callbacks_answer_is_sent_to_the_owner(owner: Any, answer: Any) -> None:
+    """The client sends the callback's answer to the owner.
+
+    An invalid answer or an exception becomes `deny`.
+    """
+    received: list[Any] = []
     asked = _event(PermissionAsked, 1, id="t", tool="run_shell_command", kind="execute", title="rm x")
 
-    def serve(talk: Talk) -> None:
-        order = talk.hear()
+    def serve(connection: OwnerConnection) -> None:
+        order = connection.receive()
         assert isinstance(order, Order)
         assert order.asks
-        talk.say(_started(), asked)
-        heard.append(talk.hear())
-        talk.say(_finished(2, ""))
+        connection.send(_started(), asked)
+        received.append(connection.receive())
+        connection.send(_finished(2, ""))
 
-    async def decide(given: PermissionAsked) -> Any:
-        assert given == asked
+    async def decide(request: PermissionAsked) -> Any:
+        assert request == asked
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    await _events(RemoteRun("hello", owner(serve), keep=1, on_permission=decide))
-    (said,) = heard
-    assert isinstance(said, Answer)
+    await collect_events(RemoteRun("hello", owner(serve), keep=1, on_permission=decide))
+    (message,) = received
+    assert isinstance(message, AnswerMessage)
     expected = {"allow": "allow"}.get(str(answer), "deny")
-    assert (said.id, said.decision) == ("t", expected)
-    if isinstance(answer, Said):
-        assert (said.by, said.reason) == ("person", "not today")
+    assert (message.id, message.decision) == ("t", expected)
+    if isinstance(answer, PermissionAnswer):
+        assert (message.by, message.reason) == ("person", "not today")
 
 
 @pytest.mark.anyio
-async def test_a_question_that_is_decided_is_withdrawn(owner: Any) -> None:
-    """The time is over: whoever still thinks about it is let go."""
+async def test_a_decided_request_cancels_the_callback(owner: Any) -> None:
+    """When the owner reports a decision, the client cancels the callback that still waits."""
     asked = _event(PermissionAsked, 1, id="t", tool="x", kind="other", title="x")
     decided = _event(PermissionDecided, 2, id="t", tool="x", decision="deny", by="timeout")
-    thinking, withdrawn = threading.Event(), anyio.Event()
+    waiting, cancelled = threading.Event(), anyio.Event()
 
-    def serve(talk: Talk) -> None:
-        talk.hear()
-        talk.say(_started(), asked)
-        assert thinking.wait(10)
-        talk.say(decided)
-        talk.say(_finished(3, ""))
+    def serve(connection: OwnerConnection) -> None:
+        connection.receive()
+        connection.send(_started(), asked)
+        assert waiting.wait(10)
+        connection.send(decided)
+        connection.send(_finished(3, ""))
 
-    async def decide(_: PermissionAsked) -> Said:
-        thinking.set()
+    async def decide(_: PermissionAsked) -> PermissionAnswer:
+        waiting.set()
         try:
             await anyio.sleep_forever()
         finally:
-            withdrawn.set()
-        return Said("allow")
+            cancelled.set()
+        return PermissionAnswer("allow")
 
-    events = await _events(RemoteRun("hello", owner(serve), keep=1, on_permission=decide))
-    assert withdrawn.is_set()
+    events = await collect_events(RemoteRun("hello", owner(serve), keep=1, on_permission=decide))
+    assert cancelled.is_set()
     assert isinstance(events[-1], Finished)

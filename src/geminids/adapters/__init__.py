@@ -1,12 +1,14 @@
-"""Run agents through the interfaces of other systems: one module per system, a registry, parallel runs.
+"""Run agents through the interfaces of other systems. An agent can be run by its name, and several
+agents can run in parallel.
 
 from geminids import adapters
 
 async for event in adapters.run_agent("gemini", "Fix the test."):
     print(event.type)
 
-`leadmetrics`, `sublang` and `agent_cli_sdk` contain the names of their systems. Names are loaded on first use,
-because `execute` starts the CLI before it imports an event loop.
+Each of the modules `leadmetrics`, `sublang`, `agent_cli_sdk`, `cakit` and `untether` has the
+interface of the system with that name. A module is imported when it is first used, because some
+functions start the CLI before they import an event loop.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from geminids.adapters.parallel import AgentTask, run_parallel
-    from geminids.adapters.registry import GROUP, Registry, get, list, register, run_agent, unregister
+    from geminids.adapters.sublang.parallel import AgentTask, run_parallel
+    from geminids.adapters.sublang.registry import GROUP, Registry, get, list, register, run_agent, unregister
 
 __all__ = [
     "GROUP",
@@ -30,7 +32,7 @@ __all__ = [
     "unregister",
 ]
 
-_SYSTEMS = ("agent_cli_sdk", "leadmetrics", "sublang")
+_SYSTEMS = ("agent_cli_sdk", "cakit", "leadmetrics", "sublang", "untether")
 _PARALLEL_NAMES = ("AgentTask", "run_parallel")
 
 
@@ -40,4 +42,4 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'geminids.adapters' has no attribute {name!r}")
     module = "parallel" if name in _PARALLEL_NAMES else "registry"
-    return getattr(import_module(f"geminids.adapters.{module}"), name)
+    return getattr(import_module(f"geminids.adapters.sublang.{module}"), name)

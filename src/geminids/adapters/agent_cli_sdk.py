@@ -1,58 +1,151 @@
-"""agent-cli-sdk's interface: run a prompt (`execute`), and list what the CLI supports (`capabilities`)."""
+"""The functions and types of agent-cli-sdk, for Gemini: `execute`, `load_session`, `parse`, `detect_cli`.
+
+`execute` runs a prompt. `parse` and `load_session` convert stored messages. `get_capabilities` lists
+what the installed CLI supports.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from geminids import sessions
 from geminids.client import open_run, stream_sync
 from geminids.config.paths import Places
+from geminids.dialects.claude.conversation import UnifiedContent, UnifiedMessage, as_dict, messages
+from geminids.dialects.claude.conversation import message as unified_message
 from geminids.dialects.claude.execute_result import Executed, ExecutedCollector, executed, refused
 from geminids.errors import OptionsError, ToolchainError
-from geminids.gemini import find, models_of
-from geminids.options import Options
+from geminids.gemini import Gemini, find, models_of
+from geminids.gemini.protocol.journal.records import StoredMessage, message_of
+from geminids.options import Options, make_options
 
 if TYPE_CHECKING:
-    from geminids.warm.permissions.decide import OnPermission
+    from geminids.warm.permissions.answer import OnPermission
 
 __all__ = [
     "PERMISSION_MODES",
     "Capabilities",
     "Executed",
     "ModelName",
-    "capabilities",
+    "UnifiedContent",
+    "UnifiedMessage",
+    "as_dict",
+    "detect_cli",
     "execute",
     "execute_sync",
+    "get_capabilities",
+    "load_session",
+    "parse",
 ]
 
-# Claude's permission modes, and the CLI's approval modes.
+# Maps Claude's permission modes to the CLI's approval modes.
 PERMISSION_MODES = {
     "default": "default",
     "plan": "plan",
     "acceptEdits": "auto_edit",
     "bypassPermissions": "yolo",
 }
+# The parameters of `execute` as agent-cli-sdk stores them in JSON.
+_STORED_NAMES = {"permissionMode": "permission_mode", "workingDir": "working_dir"}
+
+
+def parse(message: Mapping[str, Any] | StoredMessage) -> UnifiedMessage:
+    """Convert one message of a Gemini session to a `UnifiedMessage`.
+
+    `message` is an object of the session's `messages` list, or a message that `geminids.sessions`
+    has loaded.
+
+    >>> parse({"id": "m1", "type": "user", "content": "hello"}).role
+    'user'
+    """
+    return unified_message(message if isinstance(message, StoredMessage) else message_of(dict(message)))
+
+
+def load_session(
+    session_id: str | None = None,
+    project_path: str | os.PathLike[str] | None = None,
+    *,
+    home: str = "user",
+    environ: Mapping[str, str] | None = None,
+    places: Places | None = None,
+) -> list[UnifiedMessage]:
+    """Return the messages of a stored session of a project.
+
+    Without `session_id`, load the session that was changed last. `project_path` is the folder of
+    the project; without it, the project in the working directory is used. Raises
+    `SessionDamaged`, or `SessionNotFound` with the searched folders (both of `geminids.sessions`).
+    """
+    project = project_path or os.getcwd()
+    session: str | Path = session_id or "latest"
+    if not session_id:
+        stored = sessions.find(project, home=home, environ=environ, places=places)
+        newest = next((info for info in stored if info.resumable is not False), None)
+        if newest is not None:
+            session = Path(newest.file)
+    return list(messages(sessions.load(session, project, home=home, environ=environ, places=places)))
+
+
+def detect_cli(*, environ: Mapping[str, str] | None = None, places: Places | None = None) -> str | None:
+    """Return the path of the Gemini CLI that `execute` would run; None if there is none.
+
+    Searches `GEMINI_CLI_PATH`, PATH, releases that geminids has installed, then the folders of
+    package and version managers. Releases that geminids does not support are skipped. So are
+    programs that print no version with `--version`, and a `GEMINI_CLI_PATH` that names a folder.
+    """
+    cli = _supported_cli(None, environ, places)
+    return None if cli is None else str(cli.path)
+
+
+def _supported_cli(
+    wanted: str | None, environ: Mapping[str, str] | None, places: Places | None
+) -> Gemini | None:
+    """Find the CLI that `execute` would run; None if there is no supported one. `wanted` is a path
+    or a version, as in the option `gemini`; with None, search for a CLI."""
+    environ = os.environ if environ is None else environ
+    named = None if wanted is not None else environ.get("GEMINI_CLI_PATH")
+    cli: Gemini | None = None
+    if not (named and _is_folder(named)):
+        try:
+            cli = find(wanted, environ=environ, places=places)
+        except (ToolchainError, OSError):
+            pass
+    if cli is not None and cli.version is not None:
+        return cli if cli.release.is_supported else None
+    # agent-cli-sdk ignores a GEMINI_CLI_PATH that names nothing; `find` reports an error.
+    return _supported_cli(None, {**environ, "GEMINI_CLI_PATH": ""}, places) if named else None
+
+
+def _is_folder(named: str) -> bool:
+    """Return whether a `GEMINI_CLI_PATH` is the path of a folder; False for a bare name."""
+    return os.path.basename(named) != named and os.path.isdir(os.path.expanduser(named))
 
 
 async def execute(
     prompt: str,
     options: Options | None = None,
-    /,
     *,
     permission_mode: str | None = None,
+    working_dir: str | os.PathLike[str] | None = None,
     json: bool = False,
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Executed:
-    """Run the agent to its end. Never raises for a failed run or invalid options: see `error`.
+    """Run the agent to its end and return the result. A failed run or an invalid option does not
+    raise an exception: the field `error` of the result says what is wrong.
 
-    `json` returns the JSON value in the agent's text as `data`. `fields` are options by name.
+    `permission_mode` is a permission mode of Claude, a key of `PERMISSION_MODES`. With `json=True`,
+    the result's `data` is the JSON value in the agent's text. `fields` are fields of `Options`.
+    `permissionMode` and `workingDir` are accepted too, so that options stored as JSON can be passed
+    with `execute(**stored)`.
     """
     collector = ExecutedCollector()
     try:
-        fields |= _approval(permission_mode)
+        fields = _run_fields(options, fields, permission_mode=permission_mode, working_dir=working_dir)
         async with open_run(prompt, options, on_permission=on_permission, **fields) as run:
             while (batch := await run.next_batch()) is not None:
                 collector.add(batch)
@@ -64,43 +157,93 @@ async def execute(
 def execute_sync(
     prompt: str,
     options: Options | None = None,
-    /,
     *,
     permission_mode: str | None = None,
+    working_dir: str | os.PathLike[str] | None = None,
     json: bool = False,
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Executed:
-    """`execute` without async.
+    """Run `execute` in a program without async.
+
+    An empty prompt and an unknown permission mode are failures, not exceptions:
 
     >>> execute_sync("", cwd=".").success, execute_sync("hello", permission_mode="yes").exit_code
     (False, -1)
     """
     try:
-        fields |= _approval(permission_mode)
+        fields = _run_fields(options, fields, permission_mode=permission_mode, working_dir=working_dir)
         return executed(stream_sync(prompt, options, on_permission=on_permission, **fields), json=json)
     except OptionsError as error:
         return refused(str(error))
 
 
-def _approval(mode: str | None) -> dict[str, str]:
-    if mode is None:
+def _run_fields(options: Options | None, fields: dict[str, Any], **parameters: Any) -> dict[str, Any]:
+    """Convert the parameters of `execute` to fields of `Options`, and return them with `fields`.
+
+    Raises `OptionsError` if a value is invalid or is set by two parameters.
+    """
+    for stored_name, name in _STORED_NAMES.items():
+        value = fields.pop(stored_name, None)
+        if value is not None and parameters[name] is not None:
+            raise OptionsError([(stored_name, f"{name} is given too; pass only one of them")])
+        parameters[name] = parameters[name] if value is None else value
+    chosen: dict[str, Any] = {}
+    if (mode := parameters["permission_mode"]) is not None:
+        if not isinstance(mode, str) or mode not in PERMISSION_MODES:
+            known = ", ".join(PERMISSION_MODES)
+            raise OptionsError([("permission_mode", f"{mode!r} is not one of {known}")])
+        chosen["approval"] = PERMISSION_MODES[mode]
+    if (folder := parameters["working_dir"]) is not None:
+        chosen["cwd"] = os.fspath(folder) if isinstance(folder, os.PathLike) else folder
+    for name in chosen.keys() & fields.keys():
+        parameter = "working_dir" if name == "cwd" else "permission_mode"
+        raise OptionsError([(name, f"{parameter} is given too; pass only one of them")])
+    return fields | chosen | _detected(options, fields)
+
+
+def _detected(options: Options | None, fields: dict[str, Any]) -> dict[str, str]:
+    """If `GEMINI_CLI_PATH` is set, return the option `gemini` with the path that `detect_cli`
+    finds.
+
+    The result is empty if the variable is not set, if `gemini` is set already, or if no supported
+    CLI is found. The path is needed because agent-cli-sdk ignores a `GEMINI_CLI_PATH` that is not a
+    Gemini CLI, whereas a run refuses it if it names nothing, and otherwise starts the program that
+    it names. Raises `OptionsError` if no supported CLI is found and the run would start a program
+    that prints no version, or one in place of which `GEMINI_CLI_PATH` names a folder.
+    """
+    chosen = {name: fields[name] for name in ("env", "gemini") if name in fields}
+    run_options = make_options(options, **chosen)
+    if run_options.gemini is not None:
         return {}
-    if not isinstance(mode, str) or mode not in PERMISSION_MODES:
-        known = ", ".join(PERMISSION_MODES)
-        raise OptionsError([("permission_mode", f"{mode!r} is not one of {known}")])
-    return {"approval": PERMISSION_MODES[mode]}
+    environ = {**os.environ, **run_options.env}
+    path = detect_cli(environ=environ)
+    if path is not None:
+        return {"gemini": path} if environ.get("GEMINI_CLI_PATH") else {}
+    try:
+        program = find(environ=environ)
+    except (ToolchainError, OSError):
+        return {}  # the run reports it
+    option = "GEMINI_CLI_PATH" if program.origin == "GEMINI_CLI_PATH" else "gemini"
+    if program.version is None:
+        raise OptionsError([(option, f"{program.path} is not Gemini CLI: --version prints no version")])
+    if option == "GEMINI_CLI_PATH" and _is_folder(environ["GEMINI_CLI_PATH"]):
+        raise OptionsError([(option, f"{environ[option]} is a folder; name the program `gemini`")])
+    return {}
 
 
 class ModelName(msgspec.Struct, frozen=True):
-    """A model in a form."""
+    """A model that a user can choose: its id and a label."""
 
     id: str
     name: str
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the installed CLI supports. `version`, `supports_web_search` and `supports_thinking` are our additions."""
+    """What the installed CLI supports. In JSON, the names of the fields are in camelCase.
+
+    `cli_path` and `version` are None if no supported CLI is installed.
+    """
 
     supports_slash_commands: bool
     supports_models: bool
@@ -112,37 +255,36 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     version: str | None = None
 
 
-def capabilities(
-    gemini: str | None = None, *, environ: Mapping[str, str] | None = None, places: Places | None = None
+def get_capabilities(
+    *,
+    gemini: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    places: Places | None = None,
 ) -> Capabilities:
-    """Return the capabilities of the release that a run would use.
+    """Return the capabilities of the CLI that `execute` would run.
 
-    Without a supported release, `installed` is False and nothing is supported. Slash commands are
-    never supported: a headless CLI runs only a few of them.
+    `gemini` chooses a CLI as in `Options`. Without a supported release, `installed` is False and
+    nothing is supported. `supports_slash_commands` is always False: a headless CLI runs only a few
+    slash commands.
     """
-    try:
-        gemini_cli = find(gemini, environ=environ, places=places)
-    except (ToolchainError, OSError):
-        gemini_cli = None
-    if gemini_cli is not None and not gemini_cli.release.is_supported:
-        gemini_cli = None
-    models = models_of(gemini_cli.release) if gemini_cli else ()
+    cli = _supported_cli(gemini, environ, places)
+    models = models_of(cli.release) if cli else ()
     return Capabilities(
         supports_slash_commands=False,
         supports_models=bool(models),
-        supports_web_search=gemini_cli is not None,
-        supports_thinking=gemini_cli is not None,
-        models=tuple(ModelName(model.id, _name(model.id)) for model in models),
-        installed=gemini_cli is not None,
-        cli_path=str(gemini_cli.entry) if gemini_cli else None,
-        version=gemini_cli.version if gemini_cli else None,
+        supports_web_search=cli is not None,
+        supports_thinking=cli is not None,
+        models=tuple(ModelName(model.id, _label(model.id)) for model in models),
+        installed=cli is not None,
+        cli_path=str(cli.path) if cli else None,
+        version=cli.version if cli else None,
     )
 
 
-def _name(model_id: str) -> str:
+def _label(model_id: str) -> str:
     """Return the label of a model id.
 
-    >>> _name("gemini-2.5-flash-lite"), _name("auto")
+    >>> _label("gemini-2.5-flash-lite"), _label("auto")
     ('Gemini 2.5 Flash Lite', 'Auto')
     """
     return " ".join(part.capitalize() for part in model_id.split("-"))

@@ -1,4 +1,4 @@
-"""The command line. Each command is a module that is imported when it is called."""
+"""The command line `geminids`. The module of a command is imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ import click
 
 from geminids.errors import GeminidsError, OptionsError
 from geminids.log import LEVELS
+from geminids.views.sanitize import clean
 
 __all__ = ["app", "main"]
 
-# The disk is full, the quota is used up, or the file has reached its size limit.
+# Error numbers for a full disk, an exhausted disk quota, and a file that has reached its size
+# limit.
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# The help lines are here so that `geminids --help` imports no command.
+# The commands and their short help, which is here so that `geminids --help` imports no command.
 _COMMANDS = {
     "run": "Run the agent once.",
     "chat": "Chat with the agent, turn by turn.",
-    "warm": "Show or stop the process behind `run --warm`.",
+    "warm": "Show or stop the background process of `run --warm`.",
     "doctor": "Check whether a run would work here; if not, show what to fix.",
-    "install": "Install a release of Gemini CLI next to the others.",
-    "versions": "List the installed releases.",
-    "uninstall": "Remove an installed release.",
+    "install": "Install a release of Gemini CLI. Several can be installed.",
+    "versions": "List the installed releases of Gemini CLI.",
+    "uninstall": "Remove an installed release of Gemini CLI.",
     "config": "Show and change the configuration of runs.",
     "sessions": "List, show, export, fork or rescue stored sessions.",
     "usage": "Show tokens and cost by day, model, project or session.",
@@ -33,6 +35,8 @@ _COMMANDS = {
     "skills": "List, lint, add or remove agent skills.",
     "gateway": "Serve the Gemini API on 127.0.0.1: scripted, recorded or replayed.",
 }
+# The module of each command whose module has another name.
+_MODULES = dict.fromkeys(("install", "versions", "uninstall"), "releases")
 
 
 class _Commands(click.Group):
@@ -42,7 +46,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command = getattr(import_module(f"geminids.cli.commands.{name}"), name)
+        command = getattr(import_module(f"geminids.cli.commands.{_MODULES.get(name, name)}"), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -65,7 +69,7 @@ def app() -> None:
 
 
 def main() -> None:
-    """Run the command line. Errors become one message and an exit code, never a traceback."""
+    """Run the command line. An expected error is printed as a message, and sets the exit code."""
     _reset_sigchld()
     try:
         code = app.main(standalone_mode=False)
@@ -85,9 +89,7 @@ def main() -> None:
         click.echo(f"geminids: cannot write to stdout: {error.strerror}", err=True)
         _exit(1)
     except GeminidsError as error:
-        from geminids.views.sanitize import clean  # imported late: only an error needs it
-
-        # File names and session ids can contain control characters.
+        # Clean the message, because file names and session ids can contain control characters.
         click.echo(f"geminids: {clean(str(error))}", err=True)
         for line in getattr(error, "output", "").strip().splitlines()[-12:]:
             click.echo(f"  | {line}", err=True)
@@ -95,7 +97,11 @@ def main() -> None:
 
 
 def _reset_sigchld() -> None:
-    """Undo an inherited SIG_IGN for SIGCHLD: with it, every child's exit code reads as 0."""
+    """Make sure that this process does not ignore the signal SIGCHLD.
+
+    A parent process can start this one with SIGCHLD ignored. The exit code of every child process
+    would then read as 0.
+    """
     if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
@@ -105,6 +111,7 @@ def _exit(code: int) -> None:
         if sys.stdout:
             sys.stdout.flush()
     except OSError:
-        # The reader is gone or the disk is full: discard the rest, also what is flushed at exit.
+        # The reader of stdout has ended, or the disk is full. Discard the remaining output, so that
+        # Python does not report the error again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -1,6 +1,6 @@
-"""Load options, and provide their schema for forms and the reference page.
+"""Load the options of runs, and describe all options for forms and the reference page.
 
-Names load on first use, because `geminids run` imports this package.
+The submodules are imported on first use, so that `geminids run` starts faster.
 """
 
 from __future__ import annotations

@@ -1,17 +1,21 @@
-"""Edit a configuration file.
+"""Change values in a configuration file.
 
-Check the change first, keep comments and order, and write the file atomically.
+Each change is validated first. Comments and the order of the keys are kept, and the file is
+replaced atomically.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import tomlkit
 
 from geminids.config.fields import server_fields
 from geminids.config.files import SECTION, FileProblem, read_config
@@ -29,9 +33,9 @@ _LONGEST_WAIT = 30.0
 
 
 def key_of(name: str) -> tuple[str, ...]:
-    """Split a name such as `gemini.model` or `permissions.shell` into its parts.
+    """Split the name of an option, such as `gemini.model` or `permissions.shell`, into its parts.
 
-    Raises `OptionsError`.
+    The prefix `gemini.` is removed. Raises `OptionsError` if there is no such option.
 
     >>> key_of("gemini.env.LANG")
     ('env', 'LANG')
@@ -44,15 +48,17 @@ def key_of(name: str) -> tuple[str, ...]:
         entry, _, inner = rest.partition(".") if field == "mcp_servers" else (rest, "", "")
         known = [server_field.name for server_field in server_fields()]
         if inner and inner not in known:
-            raise OptionsError([(name, f"a server has no {inner}; use {', '.join(known)}")])
+            raise OptionsError([(name, f"an MCP server has no field {inner}; use {', '.join(known)}")])
         return (field, entry, inner) if inner else (field, entry)
     raise OptionsError([(name, no_such_field(plain))])
 
 
 def set_value(path: str, name: str, text: str, *, private: bool) -> None:
-    """Set a value from its text.
+    """Set the option `name` in the configuration file `path` to the value that `text` describes.
 
-    Raises `OptionsError` if it is not valid, and then changes nothing.
+    With `private`, only the owner can read the file afterwards, and paths in it become absolute;
+    otherwise, paths inside the file's folder become relative to it. If the value is not valid,
+    raise `OptionsError` and do not change the file.
     """
     key = key_of(name)
     value = _resolved(key, _parsed(text), "" if private else os.path.dirname(path))
@@ -68,7 +74,10 @@ def set_value(path: str, name: str, text: str, *, private: bool) -> None:
 
 
 def unset_value(path: str, name: str) -> bool:
-    """Remove a value, and tables that become empty. Return False if the value was not set."""
+    """Remove the option `name` from the configuration file `path`, and tables that become empty.
+
+    Return False if the option was not set in the file.
+    """
     key = key_of(name)
     removed = False
 
@@ -90,12 +99,18 @@ def unset_value(path: str, name: str) -> bool:
 
 
 def trust(path: str, folder: str) -> bool:
-    """Add a folder to the trusted projects. Return False if it was already there."""
+    """Add a folder to the trusted projects in the user's configuration file `path`.
+
+    Return False if the folder was already trusted.
+    """
     return _change_trusted(path, folder, add=True)
 
 
 def untrust(path: str, folder: str) -> bool:
-    """Remove a folder from the trusted projects. Return False if it was not there."""
+    """Remove a folder from the trusted projects in the user's configuration file `path`.
+
+    Return False if the folder was not trusted.
+    """
     return _change_trusted(path, folder, add=False)
 
 
@@ -120,11 +135,12 @@ def _change_trusted(path: str, folder: str, *, add: bool) -> bool:
 
 
 def _parsed(text: str) -> Any:
-    """Parse a TOML list or table. Return other text unchanged, for its field to read."""
+    """Parse text that is a valid TOML list or table; return any other text unchanged.
+
+    Other text is converted to the type of its field later, by `read_value`.
+    """
     if not text.startswith(("[", "{")):
         return text
-    import tomllib
-
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:
@@ -132,9 +148,11 @@ def _parsed(text: str) -> Any:
 
 
 def _resolved(key: tuple[str, ...], value: Any, folder: str) -> Any:
-    """Resolve a path against the current folder.
+    """If the option `key` is a path, resolve a relative `value` from the working directory, and
+    return the absolute path. But if this path is inside `folder`, return it relative to `folder`.
 
-    Store it relative to the project's folder if it is inside.
+    Absolute paths and values that are not paths are returned unchanged. If `folder` is empty, no
+    path is made relative to it.
     """
     if len(key) > 1 or not field_named(key[0]).paths:
         return value
@@ -145,7 +163,12 @@ def _resolved(key: tuple[str, ...], value: Any, folder: str) -> Any:
 
 
 def _checked(name: str, key: tuple[str, ...], value: Any, section: Any, path: str) -> Any:
-    """Validate the value, and return it as the file stores it."""
+    """Validate the new value of the option `name`, and return it in the form in which it is written
+    to the TOML file. Raises `OptionsError` if it is not valid.
+
+    `key` are the parts of the name. `section` is the table of the file that contains the options.
+    `path` is the path of the file.
+    """
     field = field_named(".".join(key[:2]) if key[0] == "permissions" else key[0])
     raw = value
     if field.kind == "mapping" and len(key) > 1:
@@ -160,7 +183,8 @@ def _checked(name: str, key: tuple[str, ...], value: Any, section: Any, path: st
         raise OptionsError([(name, str(error))]) from None
     if read is NOT_GIVEN:
         raise OptionsError([(name, "is empty; use `geminids config unset` to remove it")])
-    # `variables` need a template, but it may be set later: validate them with one.
+    # `variables` are valid only together with a template, which may be set later. So validate them
+    # with an example template.
     make_options(**nested({field.name: used, **({"template": "x"} if field.name == "variables" else {})}))
     stored: Any = "none" if read is None else msgspec.to_builtins(read)
     for part in key[1:] if field.kind == "mapping" else ():
@@ -169,10 +193,8 @@ def _checked(name: str, key: tuple[str, ...], value: Any, section: Any, path: st
 
 
 def _table(parent: Any, name: str, path: str) -> Any:
-    import tomlkit
-
     if name not in parent:
-        # `mcp_servers` contains only tables, so it needs no header line.
+        # `mcp_servers` contains only tables, so TOML needs no `[mcp_servers]` line.
         parent[name] = tomlkit.table(is_super_table=name == "mcp_servers")
     if not isinstance(parent[name], Mapping):
         raise OptionsError([(path, f"{name} is not a table")])
@@ -180,9 +202,7 @@ def _table(parent: Any, name: str, path: str) -> Any:
 
 
 def _edit(path: str, change: Callable[[Any], None], *, private: bool) -> None:
-    import tomlkit
-
-    # If the file is a link (to a folder of dotfiles), write its target.
+    # If the file is a symbolic link (to a folder of dotfiles, for example), write to its target.
     real = Path(os.path.realpath(path))
     with _locked(real):
         try:
@@ -199,13 +219,12 @@ def _edit(path: str, change: Callable[[Any], None], *, private: bool) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let only one process at a time change the file."""
-    import hashlib
-
+    """Hold a lock, so that only one process at a time changes the file `path`."""
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     lock = FileLock.take(private_dir(Places.of().root / "locks") / f"{name}.lock", wait=_LONGEST_WAIT)
     if lock is None:
-        raise GeminidsError(f"another process is changing {path}", hint="Try again.")
+        message = f"{path} was not changed: another process has locked it for {_LONGEST_WAIT:.0f} seconds"
+        raise GeminidsError(message, hint="Try again.")
     with closing(lock):
         yield
 
@@ -215,4 +234,5 @@ def _write(path: Path, text: str, *, private: bool) -> None:
     try:
         write_private(path, text.encode(), mode=mode, sync=True)
     except OSError as error:
-        raise GeminidsError(f"{path} cannot be written: {error.strerror}") from None
+        hint = "Check the permissions of the file and its folder, and the free disk space."
+        raise GeminidsError(f"{path} cannot be written: {error.strerror}", hint=hint) from None

@@ -1,7 +1,7 @@
-"""The list of all option fields, for forms, flags, environment variables and the reference page.
+"""List all options as fields, for forms, flags, environment variables and the reference page.
 
-Names, types, defaults and descriptions come from the annotations of `Options`. The table here adds
-the group of a field, its flag, and whether a project's own file may set it.
+The names, types, defaults and descriptions come from the annotations of `Options`. The table in
+this module adds each field's group and flag, and whether a project's `geminids.toml` may set it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,23 @@ __all__ = ["GROUPS", "Field", "Kind", "Reach", "fields", "server_fields"]
 Kind = Literal["text", "path", "number", "choice", "flag", "list", "mapping"]
 
 Reach = Literal["free", "inside", "narrows", "power"]
-"""Whether the `geminids.toml` of an untrusted project may set a field: `free`, always; `inside`,
-only to a path in the project; `narrows`, only to a value that allows the agent less; `power`,
-never.
+"""Whether the `geminids.toml` of an untrusted project may set a field.
+
+- `free`: always
+- `inside`: only to a path inside the project
+- `narrows`: only to a value that allows the agent less
+- `power`: never
 """
 
 GROUPS = ("Model", "Prompt", "Folder and session", "Permissions", "Tools", "Limits", "CLI and environment")
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A field of the options. The names of permissions have a dot: `permissions.shell`."""
+    """One option, described for forms, flags and files. A permission is named `permissions.shell`.
+
+    A number must be at least `low`, at most `high` and greater than `above`, if these are set. If
+    `commas` is true, the items of a list can be separated by commas.
+    """
 
     name: str
     label: str
@@ -53,10 +60,10 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def env(self) -> str | None:
-        """The environment variable that sets it; None for mappings."""
+        """The name of the environment variable that sets this option; None for a mapping."""
         if self.kind == "mapping":
             return None
-        # GEMINIDS_HOME already means the folder of geminids itself.
+        # GEMINIDS_HOME is already the variable for the folder where geminids stores its files.
         own = "RUN_HOME" if self.name == "home" else self.name.replace(".", "_").upper()
         return f"GEMINIDS_{own}"
 
@@ -79,8 +86,8 @@ _TABLE: dict[str, dict[str, Any]] = dict(
             choices=("auto", "pro", "flash", "flash-lite"),
         ),
         _row(_MODEL, "effort", "free", "--effort", "LEVEL"),
-        # A template is part of the user's prompt and can include files with `@path`. Variables need
-        # a template.
+        # `power`: a template is part of the prompt and can include any file with `@path`. Variables
+        # work only with a template.
         _row(_PROMPT, "template", "power", "--template", "TEXT|@FILE"),
         _row(_PROMPT, "variables", "power", "--var", "NAME=VALUE"),
         _row(_PROMPT, "instructions", "inside", "--instructions", "FILE", paths=True),
@@ -128,7 +135,7 @@ _TABLE: dict[str, dict[str, Any]] = dict(
         _row(_LIMITS, "day_budget", "narrows", "--day-budget", "DOLLARS"),
         _row(_LIMITS, "day_tokens", "narrows", "--day-tokens", "N"),
         _row(_LIMITS, "day_requests", "narrows", "--day-requests", "N"),
-        # Prices of its own would let a project spend more than the user's budget.
+        # `power`: with lower prices, a project could spend more than the user's budget.
         _row(_LIMITS, "prices", "power", "--prices", "FILE", paths=True),
         _row(_LIMITS, "requests_per_minute", "narrows", "--requests-per-minute", "N"),
         _row(_LIMITS, "only_models", "power", "--only-model", "MODEL", commas=True),
@@ -155,7 +162,7 @@ _TABLE: dict[str, dict[str, Any]] = dict(
         ),
         _row(_CLI, "env", "power", "--env", "NAME=VALUE", label="Variables of the CLI", secret=True),
         _row(_CLI, "env_file", "power", "--env-file", "FILE", paths=True),
-        # It could remove a variable with which the user configures the sandbox, the proxy or the
+        # `power`: a project could remove a variable that configures the sandbox, the proxy or the
         # gateway.
         _row(_CLI, "env_only", "power", "--env-only", "NAME", commas=True),
         _row(_CLI, "gateway", "power", "--gateway", "WHEN"),
@@ -170,7 +177,9 @@ _TABLE: dict[str, dict[str, Any]] = dict(
 
 @cache
 def fields() -> tuple[Field, ...]:
-    """Return every field of `Options` and of its `Permissions`, in the order of the groups."""
+    """Return the fields of all options, in the order of the table in this module. Each permission
+    is one field.
+    """
     hints = {name: hint for name, hint in _hints(Options).items() if name != "permissions"}
     hints |= {f"permissions.{name}": hint for name, hint in _hints(Permissions).items()}
     options = Options()
@@ -183,7 +192,7 @@ def fields() -> tuple[Field, ...]:
 
 @cache
 def server_fields() -> tuple[Field, ...]:
-    """Return the fields of an MCP server."""
+    """Return the fields of `McpServer`, which describe one entry of `mcp_servers`."""
     empty = McpServer()
     more = {"headers": {"secret": True}, "env": {"secret": True}, "cwd": {"paths": True}}
     return tuple(
@@ -205,7 +214,7 @@ def _field(name: str, hint: Any, default: Any, row: dict[str, Any]) -> Field:
 
 
 def _shape(hint: Any) -> dict[str, Any]:
-    """Read kind, choices, limits, nullability and description from an annotation."""
+    """Return the kind, choices, limits and description of a field from its type annotation."""
     kind, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     shape: dict[str, Any] = {"description": "", "kind": "text"}
     for meta in metas:
@@ -226,7 +235,7 @@ def _shape(hint: Any) -> dict[str, Any]:
         elif part in (bool, int, float):
             shape |= {"kind": "flag" if part is bool else "number", "whole": part is int}
     if shape.get("choices") and shape["kind"] == "number":
-        shape["kind"] = "text"  # a level or a number: forms show a text field with suggestions
+        shape["kind"] = "text"  # `effort` is a level or a number: forms show a text field with suggestions
     return shape
 
 

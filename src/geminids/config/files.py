@@ -1,4 +1,4 @@
-"""Find and read the configuration files, with the line of each key."""
+"""Find and read the configuration files, and remember the line number of each key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _LONG_STRING = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}', re.DOTAL
 
 
 class FileProblem(Exception):
-    """A file cannot be read. `where` is its path, with the line if it is known."""
+    """Raised if a configuration file cannot be read.
+
+    `where` is the path of the file, with a line number if the line is known.
+    """
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}")
@@ -42,7 +45,10 @@ class FileProblem(Exception):
 
 
 class ConfigFile(msgspec.Struct, frozen=True):
-    """The contents of a file. `lines` has the line of each key that starts a line."""
+    """The parsed contents of a configuration file.
+
+    `lines` maps the path of a key, such as `("gemini", "model")`, to its line number.
+    """
 
     path: str
     values: dict[str, Any]
@@ -52,24 +58,39 @@ class ConfigFile(msgspec.Struct, frozen=True):
     def folder(self) -> str:
         return os.path.dirname(self.path)
 
-    def where(self, *keys: str) -> str:
-        """Return the path and line of a key, of a key inside it, or of the table around it."""
+    def line_of(self, *keys: str) -> int | None:
+        """Return the line number of a key, such as `line_of("gemini", "model")`.
+
+        This is the first known line of the key itself and of the keys inside it. If none is known,
+        return the first known line of the nearest table around the key. Return None if none of
+        these is known.
+        """
         for size in range(len(keys), 0, -1):
             inside = [line for known, line in self.lines.items() if known[:size] == keys[:size]]
             if inside:
-                return f"{self.path}:{min(inside)}"
-        return self.path
+                return min(inside)
+        return None
+
+    def where(self, *keys: str) -> str:
+        """Return `path:line` for a key, or only the path if the line is unknown."""
+        line = self.line_of(*keys)
+        return self.path if line is None else f"{self.path}:{line}"
 
 
 def user_file(environ: Mapping[str, str]) -> str:
-    """Return the user's file: `GEMINIDS_CONFIG`, or config.toml in the platform's folder."""
+    """Return the path of the user's configuration file.
+
+    This is the value of the variable `GEMINIDS_CONFIG` or, if it is not set, the path of
+    config.toml in the platform's folder for configuration.
+    """
     if path := environ.get("GEMINIDS_CONFIG"):
         return os.path.abspath(path)
     if not sys.platform.startswith("linux"):
-        from platformdirs import user_config_path
+        from platformdirs import user_config_path  # imported late: it takes 18 ms
 
         return str(user_config_path("geminids", appauthor=False) / "config.toml")
-    # The same as platformdirs on Linux. Its import takes 18 ms, and every run needs this path.
+    # On Linux, compute the path that platformdirs returns. Importing it takes 18 ms, and every run
+    # needs this path.
     base = environ.get("XDG_CONFIG_HOME", "").strip()
     if not os.path.isabs(base):
         base = os.path.join(_home(environ), ".config")
@@ -77,9 +98,11 @@ def user_file(environ: Mapping[str, str]) -> str:
 
 
 def find_project_file(cwd: str, environ: Mapping[str, str]) -> str | None:
-    """Return the nearest `geminids.toml`, up to the repository's root or the home folder.
+    """Return the path of the nearest `geminids.toml` in `cwd` and its parents, or None.
 
-    Outside a repository and the home, use only the folder itself: others can write to `/tmp`.
+    The search stops at the root of the repository or at the home folder. If `cwd` is in neither of
+    them, only `cwd` itself is searched, because other users may be able to write to a parent folder
+    such as `/tmp`.
     """
     start = folder = os.path.realpath(cwd)
     home = os.path.realpath(_home(environ))
@@ -96,7 +119,10 @@ def find_project_file(cwd: str, environ: Mapping[str, str]) -> str | None:
 
 
 def read_config(path: str) -> ConfigFile | None:
-    """Read a file; None if it does not exist. Raises `FileProblem`."""
+    """Read and parse a configuration file. Return None if the file does not exist.
+
+    Raises `FileProblem` if the file cannot be read or is not valid TOML.
+    """
     data = _read(path)
     if data is None:
         return None
@@ -107,7 +133,7 @@ def read_config(path: str) -> ConfigFile | None:
         raise FileProblem(f"{path}:{line}", "is not UTF-8") from None
     if not text.strip():
         return ConfigFile(path, {}, {})
-    import tomllib  # imported late: most runs have no file
+    import tomllib  # imported late: most runs have no configuration file
 
     try:
         values = tomllib.loads(text)
@@ -120,9 +146,9 @@ def read_config(path: str) -> ConfigFile | None:
 
 
 def _key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """Return the line number of every table and of every key that starts a line.
+    """Return the line number of each table, and of each key at the start of a line.
 
-    TOML parsers do not report it.
+    `tomllib` does not report line numbers.
     """
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
@@ -138,7 +164,7 @@ def _key_lines(text: str) -> dict[tuple[str, ...], int]:
 
 def _read(path: str) -> bytes | None:
     try:
-        # Do not block if it is a FIFO.
+        # Without O_NONBLOCK, opening a FIFO would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -1,6 +1,6 @@
-"""Lock a file for this process.
+"""Lock a file for one process. No other process can lock the file until the lock is released.
 
-The kernel releases the lock when the process dies; forked children do not keep it.
+The kernel releases the lock when this process ends, and a forked child does not inherit it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.05
 
 
 class FileLock:
-    """A file that this process has locked.
+    """A file that this process has locked. Get one from `take` or `wait_for`.
 
-    `is_held` is false after `close`, and in forked children.
+    `is_held` is false after `close`, and in a forked child process, which does not inherit the
+    lock.
 
-    Only the holder may remove the file, before it closes the lock. A lock is valid only while the
-    path still names the locked file, so two processes cannot hold the same path.
+    Only the process that holds the lock may remove the file, and only before it calls `close`. So
+    two processes cannot hold locks on different files at the same path.
     """
 
     def __init__(self, fd: int) -> None:
@@ -32,10 +33,10 @@ class FileLock:
 
     @classmethod
     def take(cls, file: Path, *, make: bool = True, wait: float = 0.0) -> FileLock | None:
-        """Lock a file. Return None if another process still holds it after `wait` seconds.
+        """Lock a file. Return None if another process still holds the lock after `wait` seconds.
 
-        Raises FileNotFoundError if the file does not exist; with `make`, if its folder does not
-        exist.
+        With `make`, create the file if it does not exist. Raises FileNotFoundError if the folder of
+        the file does not exist or, without `make`, if the file does not exist.
         """
         import fcntl  # not available on Windows
 
@@ -53,7 +54,7 @@ class FileLock:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             except FileNotFoundError:
-                pass  # the previous holder removed it
+                pass  # the process that held the lock has removed the file: try again
             except BaseException:
                 os.close(fd)
                 raise
@@ -61,7 +62,10 @@ class FileLock:
 
     @classmethod
     def wait_for(cls, file: Path) -> FileLock:
-        """Lock a file. Wait as long as another process holds it."""
+        """Lock a file; create it if it does not exist.
+
+        While another process holds the lock, wait, for any length of time.
+        """
         lock = cls.take(file, wait=float("inf"))
         assert lock is not None
         return lock

@@ -1,6 +1,6 @@
-"""Convert the values of a form or a TOML file to `Options`.
+"""Convert the values of a form or of a TOML file to `Options`.
 
-Names may be in snake_case or camelCase.
+The names of options can be in snake_case or in camelCase.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 from geminids.config.fields import Field, fields, server_fields
 from geminids.errors import OptionsError
 from geminids.options import McpServer, Options, Permissions, make_options
+from geminids.options.values import most_similar
 
 __all__ = [
     "NOT_GIVEN",
@@ -30,7 +31,7 @@ __all__ = [
 
 NOT_GIVEN: Any = object()
 
-# Names of options in the Leadmetrics document.
+# The names that the Leadmetrics adapter uses for some options.
 _ALIASES = {
     "prompt_template": "template",
     "instructions_file_path": "instructions",
@@ -42,18 +43,19 @@ _FALSE = ("false", "no", "off", "0")
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A problem with a field of a form."""
+    """A problem with one field of a form: the field's name, and what is wrong with its value."""
 
     name: str
     message: str
 
 
 def build_config(form: Mapping[str, object]) -> Options:
-    """Build options from the values of a form; raises one `OptionsError` with every problem.
+    """Build options from the values of a form. Raises one `OptionsError` with all problems.
 
-    Numbers, switches, lists (one item per line) and mappings (`NAME=value` lines) may be given as
-    text. Empty text means "not given". `maxTurns` also works for `max_turns`, and so do the names
-    of the Leadmetrics document (`promptTemplate`, ...).
+    Each value can be text: a number, a switch such as `true`, a list with one item per line, or a
+    mapping with `NAME=value` lines. Empty text means that the field is not set. Names can be in
+    camelCase (`maxTurns` for `max_turns`). The names that the Leadmetrics adapter uses, such as
+    `promptTemplate`, also work.
 
     >>> build_config({"model": "flash", "timeoutSec": "120", "yolo": True}).timeout
     120.0
@@ -78,7 +80,7 @@ def build_config(form: Mapping[str, object]) -> Options:
 
 
 def validate_config(form: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Return every problem of a form, with the name of its field.
+    """Return all problems with the values of a form; empty if the form is valid.
 
     >>> [problem.name for problem in validate_config({"timeout": "soon", "modle": "pro"})]
     ['modle', 'timeout']
@@ -99,26 +101,37 @@ def is_field(name: str) -> bool:
 
 
 def flatten(form: Mapping[str, object]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Return the raw values by field, with `permissions.` names, and the problems with names."""
+    """Return the values of a form by field name, and a list of (name, problem) pairs.
+
+    The values are not converted or checked. A permission gets a name such as `permissions.shell`.
+    There is a problem for each name that is unknown or is set twice with different values, and for
+    an invalid value of `yolo` or `permissions`.
+    """
     flat: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     for key, raw in _entries(form):
         name = _snake(key)
         if name == "yolo":
-            name, raw = "approval", _approval_of(raw)
+            name, raw, problem = "approval", *_approval_of(raw)
+            if problem is not None:
+                problems.append((key, problem))
+                continue
         if name == "permissions":
             problems.append((key, f"is of type {type(raw).__name__}, not a table of permissions"))
         elif name not in _by_name():
             problems.append((key, no_such_field(name)))
         elif name in flat and raw is not NOT_GIVEN and flat[name] != raw:
-            problems.append((key, "is given twice, with two values"))
+            problems.append((key, "is set twice, with different values"))
         elif raw is not NOT_GIVEN:
             flat[name] = raw
     return flat, problems
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert values by field to arguments of `make_options`."""
+    """Convert values by field name to arguments of `make_options`.
+
+    All `permissions.*` values become one `Permissions` argument.
+    """
     arguments = {name: value for name, value in values.items() if not name.startswith("permissions.")}
     permissions = {name[12:]: value for name, value in values.items() if name.startswith("permissions.")}
     if permissions:
@@ -127,11 +140,12 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_value(field: Field, raw: Any, *, commas: bool = False) -> Any:
-    """Convert a raw value to the type of its field, or `NOT_GIVEN`.
+    """Convert the raw value of a field to the field's type. Empty text becomes `NOT_GIVEN`.
 
-    `make_options` reports values that are not valid.
+    With `commas`, the items of a list that is given as text are separated by commas.
 
-    `commas`: lists that are given as text are separated by commas.
+    Raises ValueError if the field is a mapping and the value cannot be read as one. Any other value
+    of the wrong type is returned unchanged: `make_options` reports it.
     """
     if isinstance(raw, str):
         return _read_text(field, raw, commas) if raw != "" else NOT_GIVEN
@@ -160,20 +174,27 @@ def _snake(name: str) -> str:
     return _ALIASES.get(snake, snake)
 
 
-def _approval_of(yolo: Any) -> Any:
+def _approval_of(yolo: Any) -> tuple[Any, str | None]:
+    """Convert a value of the switch `yolo` to a value of the option `approval`.
+
+    Return the value of `approval` and a problem. The value is `yolo` if the switch is true,
+    otherwise `NOT_GIVEN`. If the switch is neither true nor false, the problem says so; otherwise
+    the problem is None.
+    """
     word = yolo.strip().lower() if isinstance(yolo, str) else yolo
     if word is True or word in _TRUE:
-        return "yolo"
-    return NOT_GIVEN if word in (False, None, "", *_FALSE) else yolo
+        return "yolo", None
+    if word in (False, None, "", *_FALSE):
+        return NOT_GIVEN, None
+    # Do not show the value: it may be a secret in the wrong field.
+    return NOT_GIVEN, "is not true or false"
 
 
 def no_such_field(name: str) -> str:
-    """Return the message for an unknown option, with the most similar known one."""
-    import difflib  # imported late: needed only for an error
-
+    """Return the error message for the unknown option `name`. If a known name is similar, the
+    message suggests it."""
     ends = {known.rpartition(".")[2]: known for known in _by_name()}
-    near = difflib.get_close_matches(name, _by_name(), n=1)
-    similar = near[0] if near else ends.get(next(iter(difflib.get_close_matches(name, ends, n=1)), ""))
+    similar = most_similar(name, _by_name()) or ends.get(most_similar(name, ends) or "")
     return f"there is no such option; did you mean {similar}?" if similar else "there is no such option"
 
 
@@ -217,7 +238,7 @@ def _pairs(lines: Iterable[str]) -> dict[str, str]:
             continue
         if not equals or not name.strip():
             # Do not show the text: it may be a secret.
-            raise ValueError("needs NAME=VALUE, one per line")
+            raise ValueError("has a line that is not NAME=VALUE")
         pairs[name.strip()] = value
     return pairs
 
@@ -228,7 +249,7 @@ def _servers_of(text: str) -> Any:
     except msgspec.DecodeError as error:
         raise ValueError(f"is not JSON: {error}") from None
     if not isinstance(servers, dict):
-        raise ValueError("is not a JSON object of names and servers")
+        raise ValueError("is not a JSON object that maps names to servers")
     return {name: _server(name, server) for name, server in servers.items()}
 
 
@@ -236,9 +257,9 @@ def _server(name: str, raw: Any) -> Any:
     if not isinstance(raw, Mapping):
         return raw
     known = {field.name: field for field in server_fields()}
-    fields_given = {_snake(str(key)): value for key, value in raw.items()}
-    unknown = [key for key in fields_given if key not in known]
+    entry = {_snake(str(key)): value for key, value in raw.items()}
+    unknown = [key for key in entry if key not in known]
     if unknown:
-        raise ValueError(f"{name!r}: a server has no {', '.join(unknown)}; use {', '.join(known)}")
-    values = {key: read_value(known[key], value) for key, value in fields_given.items()}
+        raise ValueError(f"{name!r}: an MCP server has no field {', '.join(unknown)}; use {', '.join(known)}")
+    values = {key: read_value(known[key], value) for key, value in entry.items()}
     return McpServer(**{key: value for key, value in values.items() if value is not NOT_GIVEN})

@@ -1,4 +1,8 @@
-"""Load options from flags, environment, project file and user file, in this precedence."""
+"""Load options from flags, environment variables and configuration files.
+
+Flags override environment variables. Variables override the project's file, `geminids.toml`. The
+project's file overrides the user's file, `config.toml`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ import msgspec
 
 from geminids.config.fields import Field, fields
 from geminids.config.files import (
-    PROJECT_FILE,
     SECTION,
     ConfigFile,
     FileProblem,
@@ -20,21 +23,22 @@ from geminids.config.files import (
     user_file,
 )
 from geminids.config.form import NOT_GIVEN, field_named, flatten, nested, read_value
-from geminids.config.project_limits import ADDED_UP, ONLY_TOOLS, is_inside, restrain
+from geminids.config.project_limits import ADDED_UP, ONLY_TOOLS, is_inside, restrict
 from geminids.errors import OptionsError
 from geminids.options import Options, make_options
+from geminids.options.validate import invalid_entry
 
 __all__ = ["TRUSTED", "Loaded", "from_folder", "load_options", "trusts"]
 
 TRUSTED = "trusted_projects"
-_WORDS = ("user", "isolated")
+_HOME_KEYWORDS = ("user", "isolated")
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The options, where each non-default value comes from, and warnings.
+    """The loaded options, the origin of each value that was set, and warnings.
 
-    The keys of `origins` are fields (`model`, `permissions.shell`) and entries of mappings
-    (`env.NAME`).
+    `origins` maps a field (`model`, `permissions.shell`) or an entry of a mapping (`env.NAME`) to
+    the flag, variable or file that set it.
     """
 
     options: Options
@@ -54,35 +58,35 @@ def load_options(
     flags: Mapping[str, object] | None = None,
     config: bool = True,
 ) -> Loaded:
-    """Load options as `geminids run` does.
+    """Load the options of a run as `geminids run` does.
 
-    Raises one `OptionsError` with every problem and its origin.
+    `flags` are values by option name; they override all other sources. With `config=False`, no
+    configuration file is read. The project's file is searched in `cwd` and its parent folders. If
+    `cwd` is None, the search starts in the folder that the option `cwd` names.
 
-    `flags` are fields of the options and override everything else. `config=False` reads no files.
-    The search for the project's file starts in `cwd`, or in the `cwd` of the options, and goes
-    upwards.
+    Raises one `OptionsError` with all problems and their origins.
     """
     environ = os.environ if environ is None else environ
     loading = _Loading(environ)
-    by_flags = loading.of_form(flags or {})
+    by_flags = loading.flags_layer(flags or {})
     if cwd is not None:
         by_flags.values.setdefault("cwd", os.fspath(cwd))
         by_flags.origins.setdefault("cwd", "flag --cwd")
-    by_env = loading.of_environment()
+    by_env = loading.environment_layer()
     if config:
         user = loading.read(user_file(environ), needed=bool(environ.get("GEMINIDS_CONFIG")))
         if user is not None:
-            loading.put(loading.of_file(user, "user"))
+            loading.merge(loading.file_layer(user, "user"))
         layers = (by_flags, by_env, loading.merged)
         folder = next((layer.values["cwd"] for layer in layers if "cwd" in layer.values), ".")
-        loading.put_project(str(folder), user)
-    loading.put(by_env)
-    loading.put(by_flags)
+        loading.merge_project(str(folder), user)
+    loading.merge(by_env)
+    loading.merge(by_flags)
     return loading.finish()
 
 
 def trusts(user: ConfigFile | None, folder: str) -> bool:
-    """Whether the user's file lists a project's folder as trusted."""
+    """Return whether the user's configuration file lists `folder` as a trusted project."""
     listed = user.values.get(TRUSTED, ()) if user else ()
     real = os.path.realpath(folder)
     return isinstance(listed, list) and any(
@@ -91,7 +95,11 @@ def trusts(user: ConfigFile | None, folder: str) -> bool:
 
 
 class _Loading:
-    """Merges layers, the lowest precedence first, and collects all problems."""
+    """Merges the values of all sources and collects all problems. Values of a later layer override
+    those of an earlier one.
+
+    A layer contains the values of one source: flags, environment variables or one file.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
@@ -99,23 +107,23 @@ class _Loading:
         self.problems: list[tuple[str, str]] = []
         self.warnings: list[str] = []
 
-    def of_form(self, flags: Mapping[str, object]) -> _Layer:
+    def flags_layer(self, flags: Mapping[str, object]) -> _Layer:
         flat, problems = flatten(flags)
         self.problems += problems
         return self._layer(flat, {name: f"flag {field_named(name).flag or ''}".strip() for name in flat})
 
-    def of_environment(self) -> _Layer:
-        given = {
+    def environment_layer(self) -> _Layer:
+        texts = {
             field.name: (field, text)
             for field in fields()
             if field.env is not None and (text := self.environ.get(field.env))
         }
         values = {}
-        for name, (field, text) in given.items():
+        for name, (field, text) in texts.items():
             value = read_value(field, text, commas=True)
             if value is not NOT_GIVEN:
                 values[name] = value
-        return _Layer(values, {name: f"env {given[name][0].env}" for name in values})
+        return _Layer(values, {name: f"env {texts[name][0].env}" for name in values})
 
     def read(self, path: str, *, needed: bool = False) -> ConfigFile | None:
         try:
@@ -124,10 +132,10 @@ class _Loading:
             self.problems.append((problem.where, problem.problem))
             return None
         if file is None and needed:
-            self.problems.append((path, "does not exist, but GEMINIDS_CONFIG names it"))
+            self.problems.append((path, "does not exist; GEMINIDS_CONFIG is set to this path"))
         return file
 
-    def of_file(self, file: ConfigFile, kind: str) -> _Layer:
+    def file_layer(self, file: ConfigFile, kind: str) -> _Layer:
         known = (SECTION, TRUSTED) if kind == "user" else (SECTION,)
         for key in file.values:
             if key not in known:
@@ -150,7 +158,8 @@ class _Loading:
         for name, raw in flat.items():
             origin = where(name) if where else origins[name]
             try:
-                # An empty flag is an error; an empty value in a file means "not given".
+                # Keep empty text from a flag, because `make_options` must report it. In a file,
+                # empty text means that the option is not set.
                 value = raw if raw == "" and where is None else read_value(field_named(name), raw)
             except ValueError as error:
                 self.problems.append((name, f"{error} ({origin})"))
@@ -164,7 +173,7 @@ class _Loading:
                     layer.origins[f"{name}.{key}"] = where(f"{name}.{key}") if where else origin
         return layer
 
-    def put(self, layer: _Layer) -> None:
+    def merge(self, layer: _Layer) -> None:
         merged = self.merged
         for name, value in layer.values.items():
             before, origin = merged.values.get(name), layer.origins[name]
@@ -179,7 +188,7 @@ class _Loading:
                 inner = {f"{name}.{key}" for key in value}
                 merged.origins |= {key: where for key, where in layer.origins.items() if key in inner}
 
-    def put_project(self, cwd: str, user: ConfigFile | None) -> None:
+    def merge_project(self, cwd: str, user: ConfigFile | None) -> None:
         path = find_project_file(cwd, self.environ)
         if path is None:
             return
@@ -192,43 +201,45 @@ class _Loading:
             return
         if TRUSTED in file.values:
             self.warnings.append(
-                f"{file.where(TRUSTED)}: ignored {TRUSTED}; it works only in the user's file"
+                f"{file.where(TRUSTED)}: ignored {TRUSTED}; it works only in the user's configuration file"
             )
             file = msgspec.structs.replace(
                 file, values={key: value for key, value in file.values.items() if key != TRUSTED}
             )
-        layer = self.of_file(file, "project")
+        layer = self.file_layer(file, "project")
         if not trusts(user, folder):
-            self._restrain(layer, folder)
-        self.put(layer)
+            self._restrict(layer, file)
+        self.merge(layer)
 
-    def _restrain(self, layer: _Layer, folder: str) -> None:
-        kept, ignored = restrain(layer.values, self.merged.values, folder)
+    def _restrict(self, layer: _Layer, file: ConfigFile) -> None:
+        """Remove the values that an untrusted project may not set, and add a warning about them."""
+        kept, ignored = restrict(layer.values, self.merged.values, file.folder)
         if ignored:
-            names = [f"{name}{_line_of(layer.origins[name])}" for name in ignored]
+            names = [_with_line(name, file.line_of(SECTION, *name.split("."))) for name in ignored]
             self.warnings.append(
-                f"{os.path.join(folder, PROJECT_FILE)}: ignored {', '.join(names)}: an untrusted project cannot"
-                f" allow the agent more. To trust it: geminids config trust {shlex.quote(folder)}"
+                f"{file.path}: ignored {', '.join(names)}: an untrusted project can only"
+                f" restrict the agent. To trust it: geminids config trust {shlex.quote(file.folder)}"
             )
         for name in kept.keys() - layer.values.keys():
-            layer.origins[name] = layer.origins[ONLY_TOOLS]  # `restrain` made it from two `only_tools`
+            layer.origins[name] = layer.origins[ONLY_TOOLS]  # `restrict` derived it from `only_tools`
         layer.values = kept
 
     def finish(self) -> Loaded:
         merged, options = self.merged, None
+        arguments = nested(merged.values)
         try:
-            options = make_options(**nested(merged.values))
+            options = make_options(**arguments)
         except OptionsError as error:
-            self.problems += [(name, self._with_origin(name, problem)) for name, problem in error.problems]
+            for name, problem in error.problems:
+                origin = self._origin(name, invalid_entry(name, arguments.get(name)))
+                self.problems.append((name, f"{problem} ({origin})" if origin else problem))
         if self.problems or options is None:
             raise OptionsError(self.problems)
         return Loaded(options, merged.origins, tuple(self.warnings))
 
-    def _with_origin(self, name: str, problem: str) -> str:
+    def _origin(self, name: str, entry: str | None) -> str | None:
         origins = self.merged.origins
-        inner = [key for key in origins if key.startswith(f"{name}.") and key[len(name) + 1 :] in problem]
-        origin = origins.get(inner[0] if inner else name)
-        return f"{problem} ({origin})" if origin else problem
+        return origins.get(f"{name}.{entry}") or origins.get(name)
 
 
 def _no_such_section(key: str) -> str:
@@ -241,19 +252,22 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _line_of(origin: str) -> str:
-    line = origin.rpartition(":")[2]
-    return f" (line {line})" if line.isdecimal() else ""
+def _with_line(name: str, line: int | None) -> str:
+    return name if line is None else f"{name} (line {line})"
 
 
 def from_folder(field: Field, raw: Any, folder: str) -> Any:
-    """Resolve a path that is relative to the folder of its file."""
+    """Make a path from a configuration file absolute.
+
+    A relative path is relative to `folder`, the folder of the file. Values that are not paths are
+    returned unchanged.
+    """
     if not field.paths:
         return raw
     if isinstance(raw, list):
         return [from_folder(field, item, folder) for item in raw]
-    if not isinstance(raw, str) or not raw or raw in _WORDS:
+    if not isinstance(raw, str) or not raw or raw in _HOME_KEYWORDS:
         return raw
     if field.name == "gemini" and os.sep not in raw and not raw.startswith("~"):
-        return raw  # it is a release, not a path
+        return raw  # it is a version of the CLI, not a path
     return os.path.join(folder, os.path.expanduser(raw))

@@ -1,4 +1,4 @@
-"""Parse MCP servers: a command, or the `mcpServers` format of Gemini CLI and Claude."""
+"""Parse a value of `--mcp`: a command, a URL, or the `mcpServers` JSON of Gemini CLI and Claude."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ __all__ = ["servers_of"]
 
 _BIGGEST = 1024 * 1024
 _SAME = ("command", "args", "env", "cwd", "headers")
-# Keys that do not matter for a run.
+# Keys that are accepted in an entry of `mcpServers`, but are not passed to the CLI.
 _IGNORED = ("description", "type", "name", "disabled", "trust")
 
 
 def servers_of(text: str) -> dict[str, McpServer]:
-    """Parse a value of `--mcp`; raises `ValueError`.
+    """Parse a value of `--mcp`, and return the MCP servers by name. Servers with `"disabled": true`
+    are left out.
 
-    It is `NAME=COMMAND`, `NAME=https://...`, `NAME=JSON`, JSON, or a JSON file.
+    The value is `NAME=COMMAND`, `NAME=https://...`, `NAME=JSON`, JSON, or the path of a JSON file.
+    Raises `ValueError` if it is none of these, or if the JSON does not describe MCP servers.
 
     >>> servers_of("files=npx -y some-server /data")["files"].args
     ('-y', 'some-server', '/data')
@@ -54,7 +56,7 @@ def _from_words(words: str) -> McpServer:
     except ValueError as error:
         raise ValueError(f"the command cannot be split into words: {error}") from None
     if not parts:
-        raise ValueError("there is no command after the =")
+        raise ValueError("there is no command after the `=`")
     return McpServer(command=parts[0], args=tuple(parts[1:]))
 
 
@@ -71,18 +73,18 @@ def _from_json(text: str, where: str) -> dict[str, McpServer]:
     }
 
 
-def _server(name: str, given: Mapping[str, Any]) -> McpServer:
-    if given.get("trust") is True:
+def _server(name: str, entry: Mapping[str, Any]) -> McpServer:
+    if entry.get("trust") is True:
         raise ValueError(f"{name}: trust is not supported here; use --allow-server {name} instead")
-    fields: dict[str, Any] = {key: given[key] for key in _SAME if key in given}
-    fields["url"] = given.get("httpUrl", given.get("url"))
-    if isinstance(given.get("timeout"), (int, float)):
-        fields["timeout"] = given["timeout"] / 1000  # both formats use milliseconds
+    fields: dict[str, Any] = {key: entry[key] for key in _SAME if key in entry}
+    fields["url"] = entry.get("httpUrl", entry.get("url"))
+    if isinstance(entry.get("timeout"), (int, float)):
+        fields["timeout"] = entry["timeout"] / 1000  # both formats use milliseconds
     for theirs, ours in (("includeTools", "include_tools"), ("excludeTools", "exclude_tools")):
-        if theirs in given:
-            fields[ours] = given[theirs]
+        if theirs in entry:
+            fields[ours] = entry[theirs]
     known = {*_SAME, *_IGNORED, "url", "httpUrl", "timeout", "includeTools", "excludeTools"}
-    if unknown := [key for key in given if key not in known]:
+    if unknown := [key for key in entry if key not in known]:
         raise ValueError(f"{name}: {', '.join(unknown)} is not supported")
     for key, value in fields.items():
         if isinstance(value, list):

@@ -10,15 +10,17 @@ import msgspec
 
 __all__ = ["SOURCE", "Places", "private_dir", "write_private"]
 
-# Names the user's home for runs that a tool of another run starts. It begins with GEMINI_CLI_, like
-# the marker of processes: the CLI removes other variables from the environment of its tools.
+# The environment variable with the path of the user's home, for a run that is started by a tool of
+# another run. Its name begins with GEMINI_CLI_, because the CLI removes other variables from the
+# environment of its tools.
 SOURCE = "GEMINI_CLI_GEMINIDS_SOURCE"
 
 
 class Places(msgspec.Struct, frozen=True):
-    """The folders of this installation, all below `root`.
+    """The folders in which geminids stores its files. All are inside `root`.
 
-    `GEMINIDS_HOME` sets `root`, for example to the `.geminids` of a clone or to a temporary folder.
+    The environment variable `GEMINIDS_HOME` sets `root`. Without it, `root` is the platform's
+    folder for user data.
     """
 
     root: Path
@@ -28,53 +30,69 @@ class Places(msgspec.Struct, frozen=True):
         named = (os.environ if environ is None else environ).get("GEMINIDS_HOME")
         if named:
             return cls(Path(named).absolute())
-        from platformdirs import user_data_path  # imported late: 18 ms
+        from platformdirs import user_data_path  # imported late: it takes 18 ms
 
         return cls(user_data_path("geminids", appauthor=False))
 
     @property
     def releases(self) -> Path:
-        """Managed installs of Gemini CLI, one folder per version."""
+        """The folder with the releases of Gemini CLI that geminids installed, one per version."""
         return self.root / "gemini"
 
     @property
     def node(self) -> Path:
-        """Managed Node, one folder per version."""
+        """The folder with the Node versions that geminids installed."""
         return self.root / "node"
 
     @property
     def homes(self) -> Path:
-        """Private homes of the CLI (`GEMINI_CLI_HOME`)."""
+        """The folder with the private home folders that the CLI uses (`GEMINI_CLI_HOME`)."""
         return self.root / "homes"
 
     @property
     def runs(self) -> Path:
-        """Scratch folders of runs. Each is removed when its run ends."""
+        """The folder with one temporary folder for each run. When a run ends, its temporary folder
+        is removed."""
         return self.root / "runs"
 
     @property
+    def records(self) -> Path:
+        """The folder with the run records: one folder for each run, with its files. geminids never
+        removes them."""
+        return self.root / "records"
+
+    @property
     def kept(self) -> Path:
-        """One empty file for each run with `leftovers="keep"`."""
+        """The folder with one empty file for each run that left background processes running on
+        purpose (`leftovers="keep"`)."""
         return self.root / "kept"
 
     @property
     def locks(self) -> Path:
-        """One lock file for each session in use."""
+        """The folder with the lock files, for example one for each session that a run uses."""
         return self.root / "locks"
 
     @property
     def prices(self) -> Path:
-        """A cache of list prices, so that the next lookup needs no library."""
+        """The folder that caches list prices.
+
+        The cache saves time, because genai-prices, the library that contains the list prices, is
+        slow to import.
+        """
         return self.root / "prices"
 
     @property
     def request_log(self) -> Path:
-        """API requests that are in no session file of the CLI (`gateway/request_log.py`)."""
+        """The file that lists the API requests that are missing in the CLI's session files, because
+        the CLI does not record them.
+
+        `gateway/request_log.py` writes it.
+        """
         return self.root / "request-log" / "requests.jsonl"
 
 
 def private_dir(path: Path) -> Path:
-    """Create a folder and missing parents that only the owner can enter, and return it."""
+    """Create a folder and its missing parents with mode 0700, and return the folder."""
     if not path.is_dir():
         private_dir(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
@@ -82,7 +100,12 @@ def private_dir(path: Path) -> Path:
 
 
 def write_private(file: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -> None:
-    """Write a file atomically; raises OSError. `sync`: the data is on disk when this returns."""
+    """Write `data` to a file atomically: other processes see either the old or the complete new
+    contents.
+
+    By default, only the owner can read the file. With `sync`, the data is on disk when this
+    returns. Raises OSError.
+    """
     private_dir(file.parent)
     draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:

@@ -1,4 +1,7 @@
-"""Decide what the file of an untrusted project may set: only values that allow the agent less."""
+"""Decide which options the configuration file of an untrusted project may set.
+
+Such a file can make a run stricter, but cannot give the agent more rights.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,34 @@ from typing import Any
 from geminids.config.fields import Field
 from geminids.config.form import field_named
 
-__all__ = ["ADDED_UP", "ONLY_TOOLS", "is_inside", "may_set", "restrain"]
+__all__ = ["ADDED_UP", "ONLY_TOOLS", "is_inside", "may_set", "restrict"]
 
-# The denies of all layers apply together.
+# If several sources set one of these, the lists are combined: everything in any list is denied.
 ADDED_UP = ("permissions.deny_tools", "permissions.deny_commands", "permissions.deny_servers")
 
 ONLY_TOOLS = "permissions.only_tools"
 _DENY_TOOLS = "permissions.deny_tools"
 
-# From the least power to the most.
+# The values of some options, from the strictest to the most permissive.
 _STRICTER_FIRST: dict[str, tuple[Any, ...]] = {
     "approval": ("plan", "default", "auto_edit", "yolo"),
     "leftovers": ("end", "keep"),
 }
 _CAPABILITY = ("deny", "ask", None, "allow")
 _STRICT_SWITCH = {"literal": True, "offline": True, "trust_workspace": False}
-# If these are empty, everything is allowed.
+# If one of these lists is not set, everything is allowed.
 _ALL_IF_EMPTY = ("env_only", ONLY_TOOLS)
 
 
-def restrain(
+def restrict(
     values: Mapping[str, Any], below: Mapping[str, Any], folder: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the values of an untrusted project that apply, and the names of the ignored ones."""
+    """Return the values that an untrusted project may set, and the names of the options that are
+    ignored.
+
+    `values` are the values in the project's file, and `folder` is the project's folder. `below` are
+    the values that would apply without the project's file.
+    """
     kept: dict[str, Any] = {}
     ignored: list[str] = []
     denied: tuple[str, ...] = ()
@@ -41,7 +49,7 @@ def restrain(
         if may_set(field, value, before, folder):
             kept[name] = value
         elif name == ONLY_TOOLS and value:
-            kept[name], denied = _both(value, before)
+            kept[name], denied = _combine_only_tools(value, before)
         else:
             ignored.append(name)
     deny_tools = kept.get(_DENY_TOOLS, ())
@@ -50,21 +58,25 @@ def restrain(
     return kept, tuple(ignored)
 
 
-def _both(value: tuple[str, ...], before: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Combine two `only_tools` lists.
+def _combine_only_tools(
+    value: tuple[str, ...], before: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Combine the project's `only_tools` (`value`) with the user's (`before`).
 
-    Return the tools in both; if there are none, deny all of them.
+    Return the new `only_tools`, and the tools to deny. The new list contains the tools that are in
+    both lists. If there are no such tools, no tool may run: return the user's list, and all of its
+    tools as the tools to deny. An empty list is not returned, because it would allow all tools.
     """
     both = tuple(tool for tool in before if tool in value)
     return (both, ()) if both else (before, before)
 
 
 def may_set(field: Field, value: Any, below: Any, folder: str) -> bool:
-    """Whether an untrusted project may set `field` to `value`.
+    """Return whether an untrusted project in `folder` may set `field` to `value`.
 
-    `below` is the value without the project.
-
-    A value of the wrong type passes: the validation of the options refuses it, with its line.
+    `below` is the value that would apply without the project's file. The result is true for a value
+    of the wrong type, because the options are validated later, and this validation reports the
+    value with its line in the file.
     """
     if field.reach == "free":
         return True
@@ -99,13 +111,14 @@ def _is_part(field: Field, value: Any, below: Any) -> bool:
     if not all(isinstance(item, str) for item in (*value, *(below or ()))):
         return True
     if field.name in _ALL_IF_EMPTY and not below:
-        # An empty `env_only` passes on nothing; an empty `only_tools` has no effect.
+        # An empty `env_only` is the strictest value, because it passes no variables. An empty
+        # `only_tools` has no effect.
         return below is None or field.name != "env_only"
     return set(value) <= set(below or ()) and (bool(value) or field.name != ONLY_TOOLS)
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether a path is below a folder, after links are resolved."""
+    """Return whether a path is inside a folder, after symbolic links are resolved."""
     try:
         real, root = os.path.realpath(path), os.path.realpath(folder)
     except ValueError:  # the path contains a NUL

@@ -1,4 +1,4 @@
-"""The schema of the options as JSON Schema, as fields of a form and as the reference page."""
+"""Export the schema of the options as JSON Schema, as fields of a form, and as a reference page."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["ConfigField", "config_fields", "json_schema", "reference_page"]
 
 
 class ConfigField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A field of a form.
+    """One option as a field of a form.
 
-    `secret`: do not show its values. `fields`: the fields of an entry of a mapping.
-
-    The `choices` of a `text` are suggestions; a `choice` accepts no other values. `min` and `max`
-    are inclusive; with `exclusive_min`, the value must be above `min`.
+    If `kind` is `choice`, only the values in `choices` are valid. If `kind` is `text`, `choices`
+    are suggestions. `min` and `max` are the smallest and the largest valid number; with
+    `exclusive_min`, `min` itself is not valid. If `secret` is true, the form must not show the
+    value. For a mapping, `fields` are the fields of each entry.
     """
 
     name: str
@@ -48,7 +48,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def config_fields() -> tuple[ConfigField, ...]:
-    """Return the fields of a form, in their order.
+    """Return all options as fields of a form, in the order in which a form should show them.
 
     >>> [(field.name, field.kind) for field in config_fields()][:2]
     [('model', 'text'), ('effort', 'text')]
@@ -96,7 +96,7 @@ line, in variables and in files, `none` means "no limit". Lists in variables are
 
 
 def reference_page() -> str:
-    """Return the text of docs/reference/options.md."""
+    """Return the text of docs/reference/options.md, the reference page of all options."""
     parts = [_HEAD]
     for group in GROUPS:
         parts.append(f"## {group}\n")

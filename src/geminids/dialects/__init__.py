@@ -1,4 +1,4 @@
-"""Conversations and runs in the formats of other systems."""
+"""Convert conversations and runs to the formats of other systems."""
 
 from __future__ import annotations
 

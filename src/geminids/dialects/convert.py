@@ -1,4 +1,5 @@
-"""Recorded runs in another format, byte for byte as a live run prints it."""
+"""Convert the events of recorded runs to another format. The output has exactly the bytes that a
+live run with the same events would have printed in this format."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ __all__ = ["EventsEncoder", "converted"]
 
 
 class EventsEncoder:
-    """Our own format: each event as a line of JSON."""
+    """Encodes events in geminids' own format: each event is one line of JSON."""
 
     def feed(self, events: Sequence[Event]) -> bytes:
         return b"".join([encode_event(event) + b"\n" for event in events])
@@ -21,9 +22,11 @@ class EventsEncoder:
 
 
 def converted(new_encoder: Callable[[], Dialect], batches: Iterable[Sequence[Event]]) -> Iterator[bytes]:
-    """Encode recorded runs, each with a new encoder; a recording may hold several runs in a row.
+    """Encode a recording, and yield the output piece by piece.
 
-    A run without a `Finished`, or a recording without a run, is encoded as a run that was cut off.
+    `batches` are the events of the recording, which may hold several runs in a row. Each run gets a
+    new encoder. A run without its last event, `Finished`, is encoded as a run that was cut off. A
+    recording without events is encoded in the same way.
     """
     encoder: Dialect | None = new_encoder()
     for batch in batches:
@@ -38,7 +41,8 @@ def converted(new_encoder: Callable[[], Dialect], batches: Iterable[Sequence[Eve
 
 
 def _by_run(batch: Sequence[Event]) -> Iterator[tuple[Sequence[Event], bool]]:
-    """Cut the batch after each `Finished`."""
+    """Split a batch of events after each `Finished`, the last event of a run. Yield each part, and
+    whether the part ends with `Finished`."""
     start = 0
     for end in [end for end, event in enumerate(batch, 1) if type(event) is Finished]:
         yield batch[start:end], True

@@ -1,4 +1,5 @@
-"""The interface of all dialects: feed events, get bytes in another system's format."""
+"""The interface of all dialects. A dialect is the output format of another system; its encoder
+takes events and returns bytes in this format."""
 
 from __future__ import annotations
 
@@ -23,14 +24,18 @@ DIALECTS: dict[str, str] = {
 
 
 class Dialect(Protocol):
-    """The encoder of one run. It accepts any events without raising."""
+    """The interface of an encoder, which encodes the events of one run. An encoder raises no
+    exception for any event."""
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """Take events, and return the output that is complete: whole lines, or nothing."""
+        """Take events, and return the output that is complete: whole lines, or empty bytes."""
         ...
 
     def finish(self) -> bytes:
-        """Return the rest. Call it once, after the last event, even if no `Finished` came."""
+        """Return the remaining output.
+
+        Call this method once after the last event, even if that event is not `Finished`.
+        """
         ...
 
 
@@ -39,7 +44,8 @@ def dialect(name: str, *, partial: bool = False) -> Dialect:
 
     Raises `GeminidsError` if there is no such dialect.
 
-    `partial` is for claude: also emit pieces of messages, as `--include-partial-messages` does.
+    `partial` is only for the dialect `claude`. With `partial`, pieces of messages are emitted too,
+    as with Claude's flag `--include-partial-messages`.
     """
     if name not in DIALECTS:
         raise GeminidsError(
@@ -51,7 +57,7 @@ def dialect(name: str, *, partial: bool = False) -> Dialect:
 
 
 def encode_run(name: str, events: Iterable[Event]) -> Iterator[bytes]:
-    """Encode a whole run in the dialect `name`, piece by piece."""
+    """Encode a whole run in the dialect `name`, and yield the output piece by piece."""
     encoder = dialect(name)
     for event in events:
         if output := encoder.feed((event,)):

@@ -1,4 +1,4 @@
-"""Checks of the sign-in: the settings file, the key, project or account, and the gateway route."""
+"""The checks of the sign-in: the CLI's settings file, the credentials, and the way to the API."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from geminids.doctor.checks import Check, CheckContext
 from geminids.errors import GeminidsError
+from geminids.gateway.forward.credential import VertexCredentials
+from geminids.gateway.forward.network_settings import read_network_settings
 from geminids.gemini.settings_file import SettingsProblem
-from geminids.launch.auth import Auth, choose_auth
+from geminids.launch.auth import Auth, choose_auth, nearest_dotenv, resolve_auth
 from geminids.launch.home import SourceHome
-from geminids.launch.route import route_text
-from geminids.launch.sign_in import find_sign_in, nearest_dotenv
+from geminids.launch.route import decide_route, route_text
 
 __all__ = ["auth", "gateway", "settings"]
 
@@ -19,15 +20,16 @@ _RETIRED = (
     "Google retired Gemini CLI for personal accounts (free, AI Pro, AI Ultra) on 2026-06-18; "
     "Code Assist Standard and Enterprise accounts work"
 )
-# Files with the CLI's stored credentials: a login, or one encrypted file with everything.
+# The files in which the CLI stores the login of an account: a plain one, or an encrypted one that
+# contains all its credentials.
 _LOGINS = ("oauth_creds.json", "gemini-credentials.json")
 
 
 def settings(context: CheckContext) -> Check:
-    """Check the settings file of the home that a run uses."""
+    """Check that the CLI's settings file, in the home folder of the run, can be read."""
     source = context.source
     if isinstance(source, SettingsProblem):
-        return Check("settings", "error", str(source), "Fix that file, or run with --home=isolated.")
+        return Check("settings", "error", str(source), "Fix the settings file, or use --home=isolated.")
     file = source.gemini / "settings.json"
     return Check(
         "settings", "ok", str(file) if file.exists() else f"{file} does not exist; the CLI uses its defaults"
@@ -35,45 +37,50 @@ def settings(context: CheckContext) -> Check:
 
 
 def auth(context: CheckContext) -> Check:
-    """Check how a run would sign in, as far as that is known without a request."""
+    """Check which sign-in a run would use. No request is sent, so this does not test whether a key
+    is valid."""
     if context.options.offline:
         return Check("auth", "skipped", "offline: the scripted model needs no sign-in")
     source = context.source
     if isinstance(source, SettingsProblem):
-        return Check("auth", "skipped", "the settings of this home cannot be read")
-    signed = find_sign_in(context.options, context.env, source, context.cwd)
-    check = _auth_check(signed.auth, signed.env, source)
+        return Check("auth", "skipped", "not checked: the CLI's settings file cannot be read")
+    resolved = resolve_auth(context.options, context.env, source, context.cwd)
+    check = _auth_check(resolved.auth, resolved.env, source)
     if context.options.trust_workspace or check.level != "error":
         return check
     return _with_ignored_file(check, context, source)
 
 
 def gateway(context: CheckContext) -> Check:
-    """Check the route of the requests. The code that decides is the one that a run uses."""
+    """Check how the requests of a run would reach the API: through the gateway or directly.
+
+    A run chooses the way with the same code, so this check reports what a run would do.
+    """
     source = context.source
     if isinstance(source, SettingsProblem):
-        return Check("gateway", "skipped", "the settings of this home cannot be read")
-    signed = find_sign_in(context.options, context.env, source, context.cwd)
-    route = signed.route
+        return Check("gateway", "skipped", "not checked: the CLI's settings file cannot be read")
+    resolved = resolve_auth(context.options, context.env, source, context.cwd)
+    route = decide_route(context.options, resolved)
     if route.kind == "refused":
         return Check("gateway", "error", route_text(route), route.hint)
     if route.kind == "direct":
-        hint = "Costs are estimates; limits, record and replay are not available."
+        hint = "Without the gateway, costs are estimates, and limits, --record and --replay cannot be used."
         return Check("gateway", "warning", route_text(route), hint)
     if route.sign_in == "vertex_credentials":
-        from geminids.gateway.forward.credential import VertexCredentials
-        from geminids.gateway.forward.network_settings import read_network_settings
-
         try:
-            network = read_network_settings(signed.env)
-            VertexCredentials(route.project, route.location, signed.env, network).check_available()
+            network = read_network_settings(resolved.env)
+            VertexCredentials(route.project, route.location, resolved.env, network).check_available()
         except GeminidsError as error:
             return Check("gateway", "error", error.message, error.hint)
     return Check("gateway", "ok", route_text(route))
 
 
 def _with_ignored_file(check: Check, context: CheckContext, source: SourceHome) -> Check:
-    """Explain that a key in the folder's own env file is ignored because the folder is not trusted."""
+    """If the working folder's .env file contains a sign-in, explain in the failed `check` why a run
+    does not use it: the folder is not trusted.
+
+    Return `check` unchanged if there is no such file.
+    """
     file, variables = nearest_dotenv(context.cwd, source.path, trusted=True)
     if file is None or choose_auth(variables, {}).mode == "none":
         return check
@@ -93,11 +100,11 @@ def _auth_check(chosen: Auth, env: Mapping[str, str], source: SourceHome) -> Che
     if chosen.mode == "adc":
         return Check("auth", "ok", f"default credentials of this machine ({chosen.source})")
     if chosen.mode == "other":
-        detail = f"a sign-in method that geminids does not know ({chosen.source})"
+        detail = f"geminids does not know the selected sign-in method ({chosen.source})"
         return Check("auth", "warning", detail, "Test it with: geminids doctor --live")
     detail = "no sign-in was found: no key, no Vertex AI, no account"
     if env.get("GOOGLE_API_KEY"):
-        detail += "; GOOGLE_API_KEY alone is not enough, the CLI uses it for Vertex AI only"
+        detail += "; GOOGLE_API_KEY is set, but the CLI uses it only for Vertex AI"
     return Check("auth", "error", detail, _SET_KEY + " To run without a key: --offline.")
 
 

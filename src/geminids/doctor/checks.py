@@ -1,9 +1,12 @@
-"""The single checks: toolchain, folders, trust, ripgrep, and processes left by dead hosts."""
+"""The checks of options, Node, CLI, folders, trust, ripgrep, and processes that a dead program
+left."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +43,10 @@ Level = Literal["ok", "info", "warning", "error", "skipped"]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One finding: the code of the check, its level, the facts, and a hint if something is wrong."""
+    """The result of one check of the environment.
+
+    `code` names the check. `detail` says what was found, and `hint` what to do about a problem.
+    """
 
     code: str
     level: Level
@@ -49,7 +55,10 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class CheckContext:
-    """The input of all checks. Each value is determined once."""
+    """The input of all checks: the options, the environment, the CLI and its settings.
+
+    The CLI and its settings are looked up when a check first uses them.
+    """
 
     def __init__(self, options: Options, environ: Mapping[str, str]) -> None:
         self.options = options
@@ -88,7 +97,8 @@ class CheckContext:
 
 
 def options(context: CheckContext) -> Check | None:
-    """Check all options but `cwd`, which has its own check; None if they are valid."""
+    """Check all options except `cwd`, which has its own check. Return None if all of these options
+    are valid."""
     problems = [context.env_file_problem] if context.env_file_problem else []
     try:
         make_options(context.options)
@@ -96,11 +106,13 @@ def options(context: CheckContext) -> Check | None:
         problems += [f"{name}: {problem}" for name, problem in error.problems if name != "cwd"]
     if not problems:
         return None
-    return Check("options", "error", "; ".join(problems), "Fix the named option.")
+    return Check("options", "error", "; ".join(problems), "Correct these options.")
 
 
 def node(context: CheckContext) -> Check:
-    """Check which Node runs the CLI."""
+    """Check that there is a Node to run the CLI, and report which one. If the CLI needs no Node,
+    the check succeeds.
+    """
     gemini = context.gemini
     if isinstance(gemini, Gemini):
         program = gemini.node
@@ -117,7 +129,7 @@ def node(context: CheckContext) -> Check:
 
 
 def cli(context: CheckContext) -> Check:
-    """Check which Gemini CLI a run would use."""
+    """Check that a Gemini CLI is installed, and report which one a run would use."""
     gemini = context.gemini
     if isinstance(gemini, Gemini):
         version = gemini.version or "of unknown version"
@@ -128,10 +140,11 @@ def cli(context: CheckContext) -> Check:
 
 
 def cli_version(context: CheckContext) -> Check:
-    """Check whether geminids supports this release, and is tested with it."""
+    """Check whether geminids supports the version of the CLI, and whether geminids is tested with
+    this version."""
     code = "cli_version"
     if not isinstance(context.gemini, Gemini):
-        return Check(code, "skipped", "no CLI was found")
+        return Check(code, "skipped", "not checked: no CLI was found")
     release = context.gemini.release
     if refused := release.why_refused:
         return Check(code, "error", refused, "Run: geminids install")
@@ -145,15 +158,23 @@ def cli_version(context: CheckContext) -> Check:
 
 
 def cwd(context: CheckContext) -> Check:
-    """Check the folder that the agent would work in."""
+    """Check that the folder in which the agent would work can be used."""
     path = context.cwd
     if path.is_dir():
         if not os.access(path, os.R_OK | os.X_OK):
-            return Check("cwd", "error", f"{path} is not readable", "Give yourself access to it.")
+            return Check(
+                "cwd",
+                "error",
+                f"{path} is not readable",
+                "Change its permissions, or use --cwd to select another folder.",
+            )
         if os.access(path, os.W_OK):
             return Check("cwd", "ok", str(path))
         return Check(
-            "cwd", "warning", f"{path} is not writable", "The agent can read there, but not change anything."
+            "cwd",
+            "warning",
+            f"{path} is not writable",
+            "The agent can read the files in it, but cannot change them.",
         )
     if os.path.lexists(path):
         return Check("cwd", "error", f"{path} is not a folder", "Use --cwd to select a folder.")
@@ -166,17 +187,21 @@ def cwd(context: CheckContext) -> Check:
 
 
 def trust(context: CheckContext) -> Check:
-    """Check whether the CLI would trust the folder: a headless run works only in a trusted one."""
+    """Check that no environment variable makes the CLI refuse to run in this folder.
+
+    A run normally marks its folder as trusted, because a headless CLI runs only in a trusted
+    folder.
+    """
     if not isinstance(context.gemini, Gemini):
-        return Check("trust", "skipped", "depends on the release, and no CLI was found")
+        return Check("trust", "skipped", "not checked: no CLI was found")
     value = context.env.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
-    # Without trust_workspace, a run does not pass the variable to the CLI.
+    # Without the option `trust_workspace`, a run does not pass this variable to the CLI.
     if value != "true" and context.options.trust_workspace:
         detail = f"GEMINI_CLI_TRUST_WORKSPACE={value} in the environment: the CLI would refuse to run"
-        return Check("trust", "error", detail, "Unset it, or set it to true.")
+        return Check("trust", "error", detail, "Unset this variable, or set it to true.")
     if context.gemini.release.restricted_mode and context.env.get("GEMINI_RESTRICTED_MODE") == "true":
         detail = "GEMINI_RESTRICTED_MODE=true in the environment: the CLI would refuse to run"
-        return Check("trust", "error", detail, "Unset it.")
+        return Check("trust", "error", detail, "Unset this variable.")
     if context.options.trust_workspace:
         detail = "the folder is trusted for this run only"
     else:
@@ -185,9 +210,7 @@ def trust(context: CheckContext) -> Check:
 
 
 def ripgrep(context: CheckContext) -> Check:
-    """Check for ripgrep: the CLI uses it to search files."""
-    import shutil
-
+    """Check whether ripgrep is installed. With ripgrep, the CLI searches files faster."""
     rg = shutil.which("rg", path=context.env.get("PATH", os.defpath))
     if rg:
         return Check("ripgrep", "ok", rg)
@@ -195,7 +218,9 @@ def ripgrep(context: CheckContext) -> Check:
 
 
 def homes(context: CheckContext) -> Check:
-    """Check that our own folder, with the CLI's private homes, is writable and closed to others."""
+    """Check that the folder of geminids (`GEMINIDS_HOME`) is writable, and that no other user can
+    access it.
+    """
     for path in (context.places.root, context.places.homes):
         problem = _write_problem(path)
         if problem:
@@ -213,9 +238,9 @@ def homes(context: CheckContext) -> Check:
 
 
 def sessions_home(context: CheckContext) -> Check:
-    """Check the folder of the CLI's session files."""
+    """Check that the folder in which the CLI stores its sessions is writable."""
     if isinstance(context.source, SettingsProblem):
-        return Check("sessions_home", "skipped", "the settings of this home cannot be read")
+        return Check("sessions_home", "skipped", "not checked: the CLI's settings file cannot be read")
     path = context.source.gemini / "tmp"
     problem = _write_problem(path)
     if problem:
@@ -224,8 +249,14 @@ def sessions_home(context: CheckContext) -> Check:
 
 
 def orphans(context: CheckContext) -> Check:
-    """Check for processes of dead hosts. Also removes the records of kept processes that ended."""
-    from geminids.process.orphans import Orphan, find_orphans, forget_kept  # imported late: psutil
+    """Check whether processes are left by runs whose host program (the program that used geminids)
+    has died. Processes that a run left on purpose are also reported.
+
+    For each run that leaves processes on purpose, geminids keeps a file. This check removes the
+    files of runs whose processes have ended.
+    """
+    # Imported late (psutil): the Leadmetrics adapter imports this module before it starts the CLI.
+    from geminids.process.orphans import Orphan, find_orphans, forget_kept
 
     def listed(processes: tuple[Orphan, ...]) -> str:
         return "".join(
@@ -236,31 +267,32 @@ def orphans(context: CheckContext) -> Check:
     survey = find_orphans(context.places)
     parts = []
     if survey.orphans:
-        parts.append(f"{_count(survey.orphans)} left by a dead host{listed(survey.orphans)}")
+        parts.append(f"{_count(survey.orphans)} left by a program that has died{listed(survey.orphans)}")
     if survey.kept:
-        parts.append(f"{_count(survey.kept)} kept by a run on purpose{listed(survey.kept)}")
+        parts.append(f"{_count(survey.kept)} kept by a run with --leftovers keep{listed(survey.kept)}")
     if survey.sheltered:
-        kind = "of a dead host inside a live run, which ends it when it finishes"
+        kind = "left by a program that has died; another run, which is still active, will end it"
         parts.append(f"{_count(survey.sheltered)} {kind}{listed(survey.sheltered)}")
     if survey.elsewhere:
         kind = (
-            "left by a dead host with another GEMINIDS_HOME; run the doctor with that GEMINIDS_HOME to end it"
+            "left by a program that has died and that used another GEMINIDS_HOME; "
+            "to end it, run the doctor with that GEMINIDS_HOME"
         )
         parts.append(f"{_count(survey.elsewhere)} {kind}{listed(survey.elsewhere)}")
-    detail = "\n".join(parts) or "there are no processes of dead hosts"
+    detail = "\n".join(parts) or "no processes are left by programs that have died"
     if survey.orphans:
         return Check("orphans", "warning", detail, "End them with: geminids doctor --end-orphans")
     return Check("orphans", "info" if parts else "ok", detail)
 
 
 def _with_candidates(error: ToolchainError) -> str:
-    """Return the message, and the candidates that were found but are not usable."""
+    """Return the message of an error, followed by the programs that were found but cannot be used."""
     unusable = [place for place in error.looked if not place.endswith(": none")]
     return error.message + (f" (looked at {'; '.join(unusable)})" if unusable else "")
 
 
 def _write_problem(path: Path) -> str | None:
-    """Return why a folder, which may not exist yet, is not writable; None if it is."""
+    """Return why a folder cannot be created or written to; None if there is no such problem."""
     existing = path
     while not os.path.lexists(existing) and existing != existing.parent:
         existing = existing.parent
@@ -268,7 +300,12 @@ def _write_problem(path: Path) -> str | None:
         return f"{existing} is not a folder"
     if not os.access(existing, os.W_OK | os.X_OK):
         return f"{existing} is not writable"
-    return None
+    try:
+        # Some folders refuse every new file, also to root: for example /proc.
+        with tempfile.TemporaryFile(dir=existing):
+            return None
+    except OSError as error:
+        return f"{existing} is not writable: {error.strerror}"
 
 
 def _count(processes: tuple[object, ...]) -> str:

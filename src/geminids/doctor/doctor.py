@@ -1,4 +1,4 @@
-"""Run all checks: would a run work on this machine? Each check has a code, a level and a hint."""
+"""Run all checks, to find out whether a run would work on this machine."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ __all__ = ["Check", "Level", "check_environment", "probe_options", "would_work"]
 _log = get_logger("doctor")
 
 _PROMPT = "Reply with the one word OK. Use no tool."
-# With the default of ten attempts, an unreachable API would end in a timeout. With two, the run
-# fails within seconds and names the reason.
+# How often the CLI tries a failing request in the live check. With the CLI's default of ten, the
+# run would time out if the API is unreachable. With two, it fails within seconds and reports the
+# reason.
 _ATTEMPTS = 2
 _Checker = Callable[[CheckContext], Check | None]
 _ALL: dict[str, _Checker] = {
@@ -47,17 +48,19 @@ _ALL: dict[str, _Checker] = {
     "sessions_home": checks.sessions_home,
     "orphans": checks.orphans,
 }
-# If one of these checks fails, the plan would only report the same error again.
-_BEFORE_PLAN = {"options", "node", "cli", "cli_version", "settings", "cwd", "homes", "sessions_home"}
+# If one of these checks fails, the check `plan` is skipped: it would report the same error again.
+_NEEDED_BY_PLAN = {"options", "node", "cli", "cli_version", "settings", "cwd", "homes", "sessions_home"}
 
 
 async def check_environment(
     options: Options, *, live: bool = False, live_timeout: float = 60.0
 ) -> tuple[Check, ...]:
-    """Check everything that a run with these options needs; `live` also starts a run. Never raises.
+    """Check everything that a run with these options needs, and return the results of all checks.
 
-    A failed check does not stop the others. Findings contain no secrets.
+    With `live`, also start a real run, for at most `live_timeout` seconds. A failed check does not
+    stop the other checks. This function does not raise, and secrets in the results are masked.
     """
+    # Imported late (anyio): the Leadmetrics adapter imports this module before it starts the CLI.
     import anyio
 
     environ = dict(os.environ)
@@ -67,7 +70,7 @@ async def check_environment(
 
 
 def would_work(found: Iterable[Check]) -> bool:
-    """Return whether a run would work: no check is an error."""
+    """Return whether a run would work. This is true if no check has the level `error`."""
     return all(check.level != "error" for check in found)
 
 
@@ -89,10 +92,11 @@ def _run_checks(options: Options, environ: Mapping[str, str]) -> list[Check]:
 
 
 def _plan(options: Options, environ: Mapping[str, str], results: Sequence[Check]) -> Check:
-    """Build the plan of a run exactly as `run` does, without writing anything."""
-    failed = [check.code for check in results if check.level == "error" and check.code in _BEFORE_PLAN]
+    """Check that a run can be prepared: build the launch plan (how to start the CLI) as a run does,
+    but write no file."""
+    failed = [check.code for check in results if check.level == "error" and check.code in _NEEDED_BY_PLAN]
     if failed:
-        return Check("plan", "skipped", f"fix these first: {', '.join(failed)}")
+        return Check("plan", "skipped", f"not checked, because these checks failed: {', '.join(failed)}")
     try:
         context = prepare(options, transport="headless", prompt=_PROMPT, environ=environ)
         plan = build_headless(context, PLACEHOLDER)
@@ -108,7 +112,7 @@ def _not_live() -> Check:
 
 
 async def _live(options: Options, results: Sequence[Check], timeout: float) -> Check:
-    """Start one real run with a tiny prompt."""
+    """Check that a real run works: start one with a short prompt if the check `plan` is ok."""
     if any(check.code == "plan" and check.level != "ok" for check in results):
         return Check("live", "skipped", "a run cannot start; see the checks above")
     retry: Notice | None = None
@@ -123,7 +127,7 @@ async def _live(options: Options, results: Sequence[Check], timeout: float) -> C
 
 
 def probe_options(options: Options, timeout: float) -> Options:
-    """Return the options for one tiny run that fails fast."""
+    """Return the options for a short test run that ends after `timeout` seconds at the latest."""
     return msgspec.structs.replace(
         options,
         model=options.model or _plain_model(CheckContext(options, os.environ)),
@@ -137,10 +141,11 @@ def probe_options(options: Options, timeout: float) -> Options:
 
 
 def _plain_model(context: CheckContext) -> str | None:
-    """Return `flash` if no model is configured.
+    """Return `flash` as the model for the test run; None if the user configured a model.
 
-    `auto` calls the model router first, which retries an unreachable API for more than a minute,
-    whatever `general.maxAttempts` is (seen on 0.61.0).
+    The CLI's default, `auto`, first asks a model to choose the model. If the API is unreachable,
+    the CLI repeats this request for more than a minute and ignores `general.maxAttempts` (seen on
+    0.61.0).
     """
     settings = context.source.settings if isinstance(context.source, SourceHome) else {}
     configured = settings.get("model")
@@ -169,10 +174,14 @@ def _live_check(result: Result, retry: Notice | None, *, offline: bool) -> Check
 
 
 def _trust_live_run(results: Sequence[Check], options: Options) -> list[Check]:
-    """Downgrade a failed auth check if the live run succeeded: its key may come from a keychain."""
+    """If the live run succeeded, change a failed `auth` check to the level `info`.
+
+    The live run shows that the sign-in works. The check `auth` may have failed because the sign-in
+    is in a keychain, which the check cannot read.
+    """
     signed_in = any(check.code == "live" and check.level == "ok" for check in results) and not options.offline
     return [
-        Check("auth", "info", f"{check.detail}; but the live run signed in")
+        Check("auth", "info", f"{check.detail}; but the live run could sign in")
         if signed_in and check.code == "auth" and check.level == "error"
         else check
         for check in results
@@ -181,12 +190,12 @@ def _trust_live_run(results: Sequence[Check], options: Options) -> list[Check]:
 
 def _broken(code: str, error: Exception) -> Check:
     _log.error("check %s failed", code, error=error)
-    detail = f"the check itself failed: {type(error).__name__}: {error}"
+    detail = f"the check failed because of an internal error: {type(error).__name__}: {error}"
     return Check(code, "error", detail, "Report this as a bug of geminids.")
 
 
 def _secrets(options: Options, environ: Mapping[str, str]) -> frozenset[str]:
-    """Return the secrets in the environment, the options, and the env files that a run would read."""
+    """Return the secrets to mask: those in the environment, the options and the run's env files."""
     try:
         context = CheckContext(options, environ)
         source = context.source

@@ -1,1 +1,3 @@
-"""The event model, translators from the CLI's formats, and the accumulator of a run's events."""
+"""The events of a run: their model, the translation of the CLI's output into events, and the
+accumulator, which collects them for the result of the run.
+"""

@@ -1,7 +1,8 @@
-"""Accumulate the events of a run into its text, answer, turns and attempts."""
+"""Collect the events of a run, to build its text, answer and turns from them."""
 
 from __future__ import annotations
 
+import zlib
 from array import array
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -31,22 +32,23 @@ _starts_decoder: msgspec.json.Decoder[list[int]] = msgspec.json.Decoder(list[int
 
 
 class Accumulator:
-    """Collects what the result of a run needs, from batches of events in order.
+    """Collects the events of a run, for the result of the run: the text, the tokens, the thoughts
+    and the tool calls.
 
-    The text is one string that grows in place: a million small strings would take 60 MB, and joining
-    them at the end would need the text a second time. The other events are kept compressed, at a few
-    percent of their size.
+    The text is one string that grows in place. A list of a million small strings would take 60 MB,
+    and joining them would need the memory of the text a second time. Thoughts and tool events are
+    stored compressed, at a few percent of their size.
     """
 
     def __init__(self) -> None:
         self._text = ""
         self._answer_from = 0
         self._turn = 0
-        self._turn_starts = array("Q")  # turn, offset in the text, turn, offset ...
+        self._turn_starts = array("Q")  # pairs: number of a turn, its offset in the text
         self._packing = _Packing()
         self._tokens: list[TokensUsed] = []
         self.earlier: list[TokensUsed] = []
-        """The requests of all attempts but the last. They are billed too."""
+        """The requests of all attempts except the last one. They are billed too."""
         self.discarded: list[int] = []
         """The numbers of the requests whose answers the CLI discarded."""
         self.attempts = 0
@@ -85,7 +87,8 @@ class Accumulator:
         if isinstance(event, ToolFinished):
             self._packing.add(event)
         if event.parent is None:
-            # A subagent's tools are not part of this conversation's text, and their events may come late.
+            # Ignore the tools of subagents: they do not split the text of the main agent, and their
+            # events may arrive late.
             self._answer_from = len(self._text)
             self.tool_calls += isinstance(event, ToolStarted)
 
@@ -109,25 +112,35 @@ class Accumulator:
 
     @property
     def text(self) -> str:
-        """All text of the last attempt."""
+        """The whole text of the model in the last attempt of the run."""
         return self._text
 
     @property
     def answer(self) -> str:
-        """The text after the last tool."""
+        """The text of the model in the last attempt of the run, after the last tool call of the
+        main agent.
+        """
         return self._text[self._answer_from :]
 
     @property
     def tokens(self) -> list[TokensUsed]:
-        """The requests of the last attempt, in the order of their events."""
+        """The API requests of the last attempt of the run, in the order of their events."""
         return list(self._tokens)
 
     def turns(self, redacted: Callable[[str], str]) -> tuple[Turn, ...]:
-        """The conversation of the last attempt."""
+        """Return the turns of the last attempt of the run. `redacted` is a function that masks the
+        secrets in a text.
+        """
         return turns_of(redacted(self._text), self.conversation(redacted))
 
     def conversation(self, redacted: Callable[[str], str] = str) -> bytes:
-        """Pack what `turns_of` needs besides the redacted text: where turns start, and the other events."""
+        """Return the conversation of the last attempt without its text, as compressed bytes.
+        `turns_of` builds the turns from these bytes and the text.
+
+        The bytes contain the events other than text, and the position in the text at which each
+        turn starts. `redacted` is the function that masks the secrets in the text. It is needed
+        because masking changes the positions.
+        """
         lines = [*map(encode_event, self._tokens), msgspec.json.encode(self._redacted_starts(redacted))]
         return self._packing.finished(b"\n".join(lines))
 
@@ -136,8 +149,8 @@ class Accumulator:
         size = len(redacted(self._text))
         if size == len(self._text):
             return starts
-        # A secret that spans two turns was masked: move the offsets. The one between the two turns is
-        # approximate.
+        # Masked secrets have changed the length of the text, so calculate the offsets again. If a
+        # secret spans two turns, the offset between them is approximate.
         at, ends = 0, [*starts[3::2], len(self._text)]
         for number, end in enumerate(ends):
             begin, starts[2 * number + 1] = starts[2 * number + 1], min(at, size)
@@ -146,7 +159,9 @@ class Accumulator:
 
 
 class _Packing:
-    """Events as compressed lines of JSON. Tool outputs stay in memory as long as the result does."""
+    """Stores events as compressed lines of JSON. They are compressed because the outputs of tools
+    stay in memory as long as the result of the run.
+    """
 
     def __init__(self) -> None:
         self._lines = bytearray()
@@ -161,29 +176,31 @@ class _Packing:
             self._lines.clear()
 
     def finished(self, last: bytes) -> bytes:
-        """Return all lines, followed by `last`. More events can be added afterwards."""
-        import zlib
-
+        """Return all stored events, followed by the lines `last`, as compressed bytes. More events
+        can be added after this call.
+        """
         if self._packer is None:
-            # A compressor holds 256 KB for the life of the accumulator: too much for a short turn.
+            # Do not create a compressor for a few lines: it would take 256 KB as long as the
+            # accumulator exists.
             return zlib.compress(b"".join((self._lines, last)), 1)
         packer = self._packer.copy()
         return b"".join((self._packed, packer.compress(self._lines), packer.compress(last), packer.flush()))
 
     def _get_packer(self) -> Any:
         if self._packer is None:
-            import zlib  # imported late: not before the CLI is spawned
-
             self._packer = zlib.compressobj(1)
         return self._packer
 
 
 def turns_of(text: str, conversation: bytes) -> tuple[Turn, ...]:
-    """Return the turns of a conversation in their real order, whatever the order of the events."""
+    """Return the turns of a conversation, ordered by turn number, even if their events arrived in
+    another order.
+
+    `text` is the whole text of the model, with secrets masked. `conversation` contains the rest, as
+    `Accumulator.conversation` returned it; if it is empty, there are no turns.
+    """
     if not conversation:
         return ()
-    import zlib
-
     events, _, last = b"\n".join((b"", zlib.decompress(conversation))).rpartition(b"\n")
     starts = _starts_decoder.decode(last)
     ends = [*starts[3::2], len(text)]
@@ -207,7 +224,10 @@ def turns_of(text: str, conversation: bytes) -> tuple[Turn, ...]:
 
 
 def _in_order(tools: list[ToolFinished]) -> tuple[ToolFinished, ...]:
-    """Put a subagent's calls before the call that started it: their events may come after it."""
+    """Return the tool calls in the order in which they finished. A subagent's calls finish before
+    the call that started the subagent, so they are placed directly before it, even if their events
+    came later.
+    """
     by_parent: dict[str, list[ToolFinished]] = {}
     for tool in tools:
         if tool.parent is not None:

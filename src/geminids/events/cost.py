@@ -1,4 +1,4 @@
-"""The tokens and the cost of a run, as `Finished` reports them."""
+"""The tokens and the cost of a run. The event `Finished` contains them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Basis", "Cost", "ModelCost", "ModelUsage", "Usage"]
+__all__ = ["Basis", "Cost", "ModelCost", "ModelUsage", "Usage", "with_reported_totals"]
 
 Basis = Literal["exact", "estimate", "unknown"]
 """How exact a cost is.
 
-`exact`: the tokens of each request are known. `estimate`: only sums, or only a part, are known.
-`unknown`: there is no price.
+`exact`: the tokens of each request are known. `estimate`: the tokens of some requests are not
+known, or the gateway did not see the requests. `unknown`: no tokens or no price are known.
 """
 
 
 class ModelCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of the requests to one model, in dollars; None if it is not known."""
+    """The cost of all requests of a run to one model, in dollars. `usd` is the amount to pay, and
+    `list_price` the cost at Google's list prices. None means unknown (see `Cost`).
+    """
 
     model: str
     usd: Decimal | None = None
@@ -26,12 +28,14 @@ class ModelCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of a run in dollars, all attempts together. Unknown values are None, never 0.
+    """The cost of a run in dollars, including all its attempts. An unknown value is None, never 0.
 
-    `usd` is the amount to pay. It is known with an API key, or if the caller's price table has every
-    model. An account or Vertex AI is billed in its own way: there, `list_price` is what the tokens
-    would cost by Google's price list. `unpriced` are the models without a known price; if there are
-    any, no sum is given.
+    `usd` is the amount to pay. `list_price` is the cost of the tokens at Google's list prices. Runs
+    with an account login or Vertex AI are billed in other ways. For such a run, `usd` is None
+    unless the caller's price table contains every model; `list_price` may be known.
+
+    `models` contains the cost of each model. `unpriced` lists the models for which neither amount
+    is known. If this list is not empty, `usd` and `list_price` are None.
     """
 
     usd: Decimal | None = None
@@ -43,7 +47,9 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one served model. `unknown` counts its requests whose tokens are not known."""
+    """The tokens of those requests of a run that one model answered. `unknown` is the number of
+    these requests whose tokens are not known.
+    """
 
     model: str
     input: int | None = None
@@ -56,12 +62,16 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of a run: the sum of its `TokensUsed`. Input includes cached, output excludes thinking.
+    """The tokens of a run: the sum of the numbers in its `TokensUsed` events. `input` includes
+    `cached`. `output` does not include `thinking`.
 
-    `requests` counts all requests, including failed ones. `unknown` counts those whose tokens are not
-    known because their answer was interrupted; the sums exclude them. Without the gateway the sums
-    are the CLI's own: it does not separate thinking from tool tokens (both None) and does not count
-    requests (None).
+    `requests` is the number of all requests, including failed ones. `unknown` is the number of
+    requests whose tokens are not known, because the answer was interrupted. The sums do not include
+    these requests.
+
+    If the run does not use the gateway, the sums come from the CLI. The CLI does not separate
+    thinking tokens from tool tokens, and does not count requests. Then `thinking`, `tool` and
+    `requests` are None.
     """
 
     input: int | None = None
@@ -73,3 +83,16 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None = None
     unknown: int = 0
     models: tuple[ModelUsage, ...] = ()
+
+
+def with_reported_totals(usage: Usage) -> Usage:
+    """Return `usage` with `thinking` and `tool` set to 0, if `input` and `output` are known, but
+    `thinking`, `tool`, `total` and `requests` are None. Otherwise return `usage` unchanged.
+
+    Usage without a total does not come from the CLI, which always reports one, but from output that
+    another system recorded. In such output, `input` and `output` together are all tokens.
+    """
+    other_counts = (usage.requests, usage.total, usage.thinking, usage.tool)
+    if any(count is not None for count in other_counts) or None in (usage.input, usage.output):
+        return usage
+    return msgspec.structs.replace(usage, thinking=0, tool=0)

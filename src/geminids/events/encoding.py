@@ -1,4 +1,6 @@
-"""Encode values as JSON, including text with lone surrogates (arguments may be invalid UTF-8)."""
+"""Encode values as JSON, even if their texts contain lone surrogates. Python uses lone surrogates
+for command-line arguments that are not valid UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def encode_json(value: Any) -> bytes:
-    """Encode like msgspec, but replace lone surrogates by U+FFFD.
+    """Encode a value as JSON. Lone surrogates (characters that cannot be encoded as UTF-8) are
+    replaced with U+FFFD.
 
     >>> encode_json("a\\ud800b").decode() == '"a\\ufffdb"'
     True
@@ -27,10 +30,12 @@ def encode_json(value: Any) -> bytes:
 
 
 def _decoded(value: Any) -> Any:
-    """Decode a `msgspec.Raw`, which is JSON already."""
+    """Decode a `msgspec.Raw` value, which contains JSON text, to a Python value."""
     return msgspec.json.decode(value)
 
 
 def whole(text: str) -> str:
-    """Replace lone surrogates by U+FFFD, so that the text can be encoded."""
+    """Return the text with each lone surrogate replaced with U+FFFD. The result can be encoded as
+    UTF-8.
+    """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

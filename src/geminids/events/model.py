@@ -1,4 +1,4 @@
-"""The event model: everything that a run reports, as frozen structs."""
+"""The event model: all events that a run emits, as frozen structs."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def _snake(name: str) -> str:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_snake, gc=False):
-    """Base of all events.
+    """Base class of all events of a run.
 
-    `at` is the time in Unix ms. `seq` numbers the events from 0 without gaps. `attempt` and `turn`
-    count from 1.
+    `at` is the time in Unix milliseconds. `seq` numbers the events of the run: 0, 1, 2, … `attempt`
+    is the number of the attempt, and `turn` the number of the turn within it; both count from 1.
     """
 
     at: int
@@ -74,18 +74,20 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_sn
 
 
 class Started(Event, frozen=True, kw_only=True):
-    """The process of an attempt was started. Only notices can come before it."""
+    """The CLI process of an attempt has started. No other events come before this one, except
+    notices.
+    """
 
     run_id: str
     session_id: str | None
     model: str | None
     cwd: str
     cli_version: str | None
-    lane: Transport
+    transport: Transport
     pid: int
     approval: str | None = None
     prompt: str | None = None
-    """The prompt, with secrets masked, so that the events alone contain the whole conversation."""
+    """The prompt, with secrets masked. With it, the events contain the whole conversation."""
 
     def __post_init__(self) -> None:
         # Command-line arguments and folder names may be invalid UTF-8.
@@ -95,13 +97,20 @@ class Started(Event, frozen=True, kw_only=True):
 
 
 class Text(Event, frozen=True, kw_only=True, gc=False):
-    """A piece of the agent's answer. Concatenate the pieces without a separator."""
+    """A piece of the agent's answer. Join the pieces without a separator to get the whole
+    answer.
+    """
 
     text: str
 
 
 class Thought(Event, frozen=True, kw_only=True):
-    """A thought of the model, if the transport reports thoughts."""
+    """A thought of the model. Not every transport (headless or warm) reports thoughts in every
+    case.
+
+    `parent` is None for a thought of the main agent. For a thought of a subagent, it is the id of
+    the tool call that started the subagent.
+    """
 
     subject: str | None
     text: str
@@ -109,7 +118,12 @@ class Thought(Event, frozen=True, kw_only=True):
 
 
 class ToolStarted(Event, frozen=True, kw_only=True):
-    """The agent called a tool."""
+    """The agent has called a tool.
+
+    `input` contains the arguments; it is None if they are not known yet. `parent` is None for a
+    call of the main agent. For a call of a subagent, it is the id of the tool call that started the
+    subagent.
+    """
 
     id: str
     name: str
@@ -121,7 +135,9 @@ class ToolStarted(Event, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The change that a tool made to one file."""
+    """A change that a tool made to one file. `diff` is the change as a unified diff; None if it is
+    not known.
+    """
 
     path: str
     kind: Literal["created", "edited", "deleted", "moved"]
@@ -129,7 +145,9 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class ToolFinished(Event, frozen=True, kw_only=True):
-    """A tool call ended. Each `ToolStarted` has exactly one."""
+    """A tool call has ended. Each `ToolStarted` event is followed by exactly one `ToolFinished`
+    event with the same `id`.
+    """
 
     id: str
     name: str
@@ -144,11 +162,16 @@ class ToolFinished(Event, frozen=True, kw_only=True):
 
 
 class PermissionAsked(Event, frozen=True, kw_only=True):
-    """The agent needs permission for a tool call. The run waits. `id` is the id of the tool call.
+    """The agent asks for permission for a tool call, and the run waits for the answer. `id` is the
+    id of the tool call.
 
-    `command` is the exact shell command. `changes` contain the exact diff. `details` describe other
-    tools, as the CLI does (the arguments of an MCP tool, cut after about 500 characters). `always`
-    says what `allow_always` would cover for the rest of the chat; None if it is not offered.
+    The question depends on the kind of tool. For a shell command, `command` is the exact command.
+    For an edit, `changes` contains the exact diffs. For other tools, `details` contains the CLI's
+    description of the call. For an MCP tool, this description is the arguments of the call,
+    shortened to about 500 characters.
+
+    `options` are the possible answers. `always` describes what the answer `allow_always` would
+    allow until the end of the chat; it is None if that answer is not possible.
     """
 
     id: str
@@ -166,7 +189,9 @@ class PermissionAsked(Event, frozen=True, kw_only=True):
 
 
 class PermissionDecided(Event, frozen=True, kw_only=True):
-    """The answer to a `PermissionAsked`: the decision, who made it, and why."""
+    """The answer to a `PermissionAsked` event with the same `id`: the decision, who or what made it
+    (`by`), and the reason.
+    """
 
     id: str
     tool: str
@@ -176,7 +201,11 @@ class PermissionDecided(Event, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the audit trail: the request, the decision, who made it, and how long it took."""
+    """A permission decision, as an item in the list of all decisions of a run.
+
+    It contains what was asked (`what`), the decision, who or what made it (`by`), the time in Unix
+    milliseconds (`at`), and for how many milliseconds the run waited for it (`waited_ms`).
+    """
 
     id: str
     tool: str
@@ -189,14 +218,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """One API request: its tokens and its price. Input includes cached, output excludes thinking.
+    """One API request: its tokens and its price.
 
-    `model` is the model that the API served. `status` is the HTTP status, None if no answer came.
-    `repeat`: it repeats an earlier request of the run. Tokens are None if the answer ended without
-    final usage. `price` is in dollars, by the caller's price table or the list price. `calls` and
-    `thoughts` count the tool calls and thought parts of the answer. `request` is its number within
-    the run, from 1. Requests that the gateway did not see (`gateway="off"`, stored sessions) have
-    neither number nor price.
+    - `request` is the number of the request within the run, from 1.
+    - `model` is the model that answered, and `requested_model` the one that the CLI requested.
+    - `role` is what the CLI used the request for.
+    - `input`, `cached`, `output`, `thinking` and `tool` are numbers of tokens. `input` includes
+      `cached`; `output` does not include `thinking`. They are None if the API did not report the
+      final numbers, for example because the answer was interrupted.
+    - `price` is in dollars, by the caller's price table or else the list prices.
+    - `status` is the HTTP status; None if there was no answer.
+    - `repeat` is true if the CLI sends an earlier request of the run again.
+    - `calls` and `thoughts` are the numbers of tool calls and of thoughts in the answer.
+
+    `request` and `price` are None if the request did not go through the gateway: in runs with
+    `gateway="off"`, and in stored sessions.
     """
 
     model: str | None
@@ -219,14 +255,17 @@ class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_http_error(self) -> bool:
-        """Whether the API refused it. Such a request costs nothing and is not part of the conversation."""
+        """Whether the API answered the request with an HTTP error (status 400 or higher). Such a
+        request costs nothing, and is not part of the conversation.
+        """
         return self.status is not None and self.status >= 400
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of the conversation in its real order: thoughts, text and tool calls of the model.
+    """One turn of the conversation: the thoughts, the text and the tool calls of the model, and the
+    API requests (`tokens`).
 
-    `tools` and `thoughts` of subagents have a `parent`.
+    Thoughts and tool calls of a subagent are part of the turn too. Their attribute `parent` is set.
     """
 
     number: int
@@ -237,21 +276,28 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """The CLI retries a request: the attempt that failed, and its HTTP status."""
+    """Details of a failed request that the CLI will send again. `attempt` is the number of the
+    failed attempt, and `http_status` its HTTP status. None means unknown.
+    """
 
     attempt: int | None
     http_status: int | None
 
 
 class SessionStart(msgspec.Struct, frozen=True):
-    """The session and the model that the CLI reported when it had loaded."""
+    """The session id and the model that the CLI reported after its start."""
 
     session_id: str
     model: str | None
 
 
 class Notice(Event, frozen=True, kw_only=True):
-    """Information that changes no state: a retry, unexpected output, a stall."""
+    """Information about the run, for example about a retry, unexpected output of the CLI, or a
+    stall (a long time without events).
+
+    `code` identifies the kind of notice. `message` is the text for a person. Some notices contain
+    structured details in other fields.
+    """
 
     level: Level
     code: str
@@ -261,13 +307,19 @@ class Notice(Event, frozen=True, kw_only=True):
     request: int | None = None
     """The number of the API request that the notice is about."""
     session: SessionStart | None = None
-    """Set if the code is `session`."""
+    """The session and the model that the CLI reported. Set only if `code` is `session`."""
     wait_s: float | None = None
-    """How many seconds the run waits from now on. It then continues automatically."""
+    """The number of seconds that the run waits from now on. It then continues automatically."""
+    wait_reason: str | None = None
+    """Why the gateway delays the request. Set only if `code` is `waiting`."""
+    tools: tuple[str, ...] | None = None
+    """The names of the tools that the model can call. Set only if `code` is `tools`."""
 
 
 class EndedProcess(msgspec.Struct, frozen=True):
-    """A process of the run that we had to end, and the signal that ended it."""
+    """A process of the run that geminids ended, because it did not exit by itself. `signal` is the
+    last signal that was sent to it.
+    """
 
     pid: int
     command: str
@@ -275,7 +327,9 @@ class EndedProcess(msgspec.Struct, frozen=True):
 
 
 class Finished(Event, frozen=True, kw_only=True):
-    """The end of a run. Every run emits exactly one, as its last event."""
+    """The run has ended. Each run emits this event exactly once, as its last event. It contains the
+    result of the run.
+    """
 
     run_id: str
     outcome: Outcome
@@ -294,14 +348,15 @@ class Finished(Event, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...] = ()
     cost: Cost | None = None
     value: Any = None
-    """The answer as a JSON value, if the run has a schema."""
+    """The answer as a JSON value, if the run has a schema; otherwise None."""
     stall: Stall | None = None
-    """What the run waited for, if it was ended because it was idle for too long."""
+    """What the run waited for, if geminids ended it because nothing happened for too long;
+    otherwise None."""
     finish_reason: str | None = None
-    """The API's finish reason of the last answer of the main conversation: `STOP`, `MAX_TOKENS`,
-    `SAFETY` and so on. None if the gateway did not see it."""
+    """The API's finish reason of the last answer in the main conversation: `STOP`, `MAX_TOKENS`,
+    `SAFETY` and so on. None if the answer did not go through the gateway."""
     discarded: tuple[int, ...] = ()
-    """The numbers of the requests whose answers the CLI discarded. They are billed."""
+    """The numbers of the requests whose answers the CLI discarded. These requests are billed."""
 
 
 AnyEvent = (
@@ -326,5 +381,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(line: bytes | str) -> AnyEvent:
-    """Decode a line that `encode_event` wrote."""
+    """Convert a line of JSON, as `encode_event` returns it, back to an event. Raises
+    `msgspec.MsgspecError` if the line is not a valid event.
+    """
     return _decoder.decode(line)

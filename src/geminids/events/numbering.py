@@ -1,4 +1,6 @@
-"""The sequence number, attempt and turn that all event sources of a run share."""
+"""Count the events, the attempts and the turns of a run. All sources of events of the run share
+these numbers.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,18 @@ __all__ = ["EventNumbers"]
 
 
 class EventNumbers:
-    """The next sequence number, the attempt and the turn. Translators use it; `RunRecorder` extends it."""
+    """The numbers for new events of a run: the next sequence number, the current attempt and the
+    current turn. Translators, which convert the CLI's output into events, use this object.
+    `RunRecorder` extends the class.
+    """
 
     def __init__(self) -> None:
         self.seq = 0
         self.attempt = 1
         self.turn = 1
         self.has_gateway = False
-        """Whether the gateway reports tokens and retries. If so, no other source does."""
+        """Whether the gateway reports the tokens and the retries of the run. If so, other sources
+        do not report them."""
 
     def next(self) -> int:
         seq = self.seq
@@ -36,8 +42,13 @@ class EventNumbers:
         request: int | None = None,
         session: SessionStart | None = None,
         wait_s: float | None = None,
+        wait_reason: str | None = None,
+        tools: tuple[str, ...] | None = None,
     ) -> Notice:
-        """Make a notice with the next number and the current time. The caller emits it."""
+        """Create a notice with the next sequence number and the current time. The notice is
+        returned but not emitted; the caller must emit it. The parameters are the fields of
+        `Notice`.
+        """
         return Notice(
             at=int(time.time() * 1000),
             seq=self.next(),
@@ -51,4 +62,6 @@ class EventNumbers:
             request=request,
             session=session,
             wait_s=wait_s,
+            wait_reason=wait_reason,
+            tools=tools,
         )

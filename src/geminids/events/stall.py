@@ -1,4 +1,6 @@
-"""What an idle run waits for, as data. It accompanies the text of a `stall` notice."""
+"""Structured data about a stall: a long time in which a run emits no events. A notice with the code
+`stall` contains this data in addition to its text.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,31 @@ StallCause = Literal["permission", "tool", "api", "retry", "held", "idle", "busy
 
 
 class StallProcess(msgspec.Struct, frozen=True):
-    """A process that a tool started."""
+    """A process that a running tool started. It is listed in the details of a stall (a long time
+    without events).
+    """
 
     pid: int
     command: str
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why the run emits nothing, and for how many seconds. Unknown fields are None.
+    """Why a run has emitted no events for `since_s` seconds. `cause` is the reason. The other
+    fields describe it; a field that does not apply or is unknown is None.
 
-    `permission`: a permission request for `tool` has no answer yet. `tool`: `tool` runs; for a shell,
-    with `command`, `pid`, `cpu` (percent of a core, including child processes) and the first
-    `children` of `child_count`. `api`: request `request` to `model` has no answer, or its answer
-    paused. `retry`: attempt `attempt` of `of` failed with `http_status`; the next one starts in about
-    `next_s`. `held`: the gateway sends the request in `next_s`. `idle`: the CLI does nothing.
-    `busy`: the CLI uses `cpu`. `stopped`: SIGSTOP stopped the CLI; SIGCONT continues it.
+    The values of `cause`:
+
+    - `permission`: a permission request for `tool` has no answer yet.
+    - `tool`: `tool` is running. For a shell command, these fields are set too: `command`, `pid`,
+      `cpu` (percent of a core, including child processes), `child_count` (the number of child
+      processes) and `children` (the first of them).
+    - `api`: request number `request` to `model` has no answer yet, or its answer has paused.
+    - `retry`: attempt number `attempt` of at most `of` attempts failed with `http_status`. The next
+      attempt starts in about `next_s` seconds.
+    - `held`: the gateway delays a request, and will send it in `next_s` seconds.
+    - `idle`: the CLI does nothing.
+    - `busy`: the CLI uses `cpu` percent of a core.
+    - `stopped`: the CLI was stopped by SIGSTOP. SIGCONT continues it.
     """
 
     cause: StallCause

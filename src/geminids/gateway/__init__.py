@@ -1,4 +1,8 @@
-"""A Gemini API on 127.0.0.1. A script, a cassette or Google's API answers its requests."""
+"""A local server that looks like the Gemini API to the CLI.
+
+It answers requests from a script, from a cassette (a file with recorded answers), or by forwarding
+them to Google's API.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ __all__ = [
     "offline_scene",
 ]
 
-_HOMES = {
+_MODULES = {
     "Call": "script.script",
     "Gateway": "server.gateway",
     "Recording": "cassette.recording",
@@ -48,7 +52,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Import late: pytest imports this package at every start, because it contains a plugin.
-    if name not in _HOMES:
+    # Import on first use, because pytest imports this package at every start to load the plugin.
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

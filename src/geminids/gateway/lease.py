@@ -1,4 +1,6 @@
-"""A lease: the right of one run or chat to use the gateway, with its token, budgets and limits."""
+"""A lease: the right of one run or chat to send requests to the gateway. It contains a token,
+budgets and limits.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,11 @@ __all__ = ["TOKEN_PREFIX", "Lease", "Leases"]
 
 
 class Lease:
-    """The limits and the state of one run or chat at the gateway. `token` is invalid once the lease
-    is closed."""
+    """The right of one run or chat to use the gateway, with the limits and the state of this run.
+
+    The CLI sends `token` with each request, so that the gateway can find the lease. The token is
+    not valid after the lease is closed.
+    """
 
     def __init__(
         self,
@@ -35,8 +40,13 @@ class Lease:
         only_models: Sequence[str] = (),
         api: Api = "gemini",
     ) -> None:
-        """`api`: the form of the API that the run's sign-in uses; requests of another form are
-        refused."""
+        """Create a lease. It can be used after `open_lease` (in `registry`) has opened it.
+
+        `upstream` is the object that answers the requests. `on_message` is called with the
+        gateway's messages about the requests. `wake` is called when a request has ended.
+        `only_models` are patterns of the models that may be used; if it is empty, all models are
+        allowed. `api` is the API that the run uses; requests to another API are refused.
+        """
         self.token = TOKEN_PREFIX + os.urandom(24).hex()
         self.upstream = upstream
         self.budgets = tuple(budgets)
@@ -45,27 +55,36 @@ class Lease:
         self.api = api
         self.halted: Halt | None = None
         self.activity: Activity | None = None
-        """Recognises repeats, fallbacks and so on. The first request creates it."""
+        """Detects repeated requests, fallback models and similar. None until the first request of a
+        prompt."""
+        self.tools: tuple[str, ...] | None = None
+        """The tools that the first request of the main conversation declared. Set back to
+        None at the start of each attempt."""
         self.turns = 0
-        """Number of turns of the main conversation that were requested."""
+        """The number of turns of the main conversation so far."""
         self.paid = self._unpaid = 0
-        """Number of paid requests received; they are numbered from 1."""
+        """The number of paid requests so far. They are numbered from 1."""
         self.in_flight_count = 0
-        """Number of requests that have not ended."""
+        """The number of requests that have not ended."""
         self.requests: dict[int, InFlightRequest] = {}
-        """Requests that have not ended, by number. Read them with `in_flight` from other
-        threads."""
+        """The requests that have not ended, by number. Other threads must read them with
+        `in_flight`."""
         self.attempts: dict[int, int] = {}
-        """Number of attempts of each request that has failed, by the digest of its body."""
+        """For each request that has failed: the number of its attempts, by the digest of its
+        body."""
         self._on_message = on_message
         self._wake = wake
 
     def begin_turn(self) -> None:
-        """Start a new prompt of a chat: later requests are not compared with those before it."""
+        """Start a new prompt of a chat. Requests of the new prompt are not compared with the
+        requests of earlier prompts.
+        """
         self.activity = None
 
     def next_number(self, *, is_paid: bool) -> int:
-        """The number of a request: paid requests count up from 1, all others down from -1."""
+        """Return the number for a new request of the run. Requests that the API charges for are
+        numbered 1, 2, 3, …; all others -1, -2, -3, …
+        """
         if is_paid:
             self.paid += 1
             return self.paid
@@ -73,37 +92,49 @@ class Lease:
         return -self._unpaid
 
     def wake(self) -> None:
-        """Notify the run that a request has ended: it may be waiting for the last one."""
+        """Notify the run that a request has ended. The run may be waiting until all its requests
+        have ended.
+        """
         if self._wake is not None:
             self._wake()
 
     def report(self, message: GatewayMessage) -> None:
-        """Send a message to the run. A `Halt` also stops all later requests."""
+        """Send a message about the run's requests to the run. After the message `Halt`, all later
+        requests of the run are refused.
+        """
         if isinstance(message, Halt):
             self.halted = self.halted or message
         self._on_message(message)
 
     def in_flight(self) -> list[InFlightRequest]:
-        """Requests that have not ended, oldest first. Takes no lock."""
-        # `list` is atomic: the gateway's thread cannot change the dictionary meanwhile.
+        """Return the run's requests that have not ended, the oldest one first. Any thread may call
+        this method.
+        """
+        # No lock is needed: `list` is atomic, so the gateway's thread cannot change the dictionary
+        # meanwhile.
         return list(self.requests.values())
 
     def renew(self) -> None:
-        """Move to a new gateway after the old one died: the requests in flight at the old one are
-        dropped."""
+        """Prepare to open the lease at a new gateway, because the old gateway stopped unexpectedly.
+        Forget the unfinished requests, and accept requests again if the run was halted for this
+        reason.
+        """
         self.in_flight_count = 0
         self.requests.clear()
         if self.halted is not None and self.halted.kind == "gone":
             self.halted = None
 
     def serves(self, model: str | None) -> bool:
-        """Whether `only_models` allows requests to this model."""
+        """Return whether the run may send requests to this model. The run's `only_models` contains
+        the patterns of allowed models.
+        """
         return not self.only_models or any(fnmatchcase(model or "", pattern) for pattern in self.only_models)
 
 
 class Leases:
-    """The open leases by token. The gateway's thread looks them up; any thread may add and remove
-    them."""
+    """All open leases (the rights of runs to use the gateway), by token. The gateway's thread looks
+    them up. Any thread may add and remove them.
+    """
 
     def __init__(self) -> None:
         self._by_token: dict[str, Lease] = {}
@@ -114,14 +145,14 @@ class Leases:
             self._by_token[lease.token] = lease
 
     def remove(self, lease: Lease) -> int:
-        """Remove a lease and return how many are left."""
+        """Remove a lease, and return how many leases are left."""
         with self._lock:
             self._by_token.pop(lease.token, None)
             return len(self._by_token)
 
     def find(self, token: str | None) -> Lease | None:
-        # A dictionary looks up by hash, so the time it takes does not reveal how much of a guess
-        # was right.
+        # The look-up is safe: a dictionary compares hashes, so its time does not reveal how many
+        # characters of a guessed token are right.
         return self._by_token.get(token) if token else None
 
     def all(self) -> list[Lease]:

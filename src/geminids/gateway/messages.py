@@ -1,4 +1,4 @@
-"""The messages that the gateway sends to a run about its requests."""
+"""The types of messages that the gateway sends to a run about the run's API requests."""
 
 from __future__ import annotations
 
@@ -32,14 +32,20 @@ HaltKind = Literal["over_budget", "model", "mismatch", "gone", "unwritable"]
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """A request has ended, successfully or not.
+    """A message from the gateway to the run: a request has ended, successfully or not.
 
-    `attempt` counts the attempts of the same request after failures; `body` is the digest of its
-    body, the same for all attempts. `repeat`: it repeats an earlier request. `turn` counts the
-    turns of the main conversation up to this request. `counts` is None if the answer ended without
-    final usage. `fault` describes an error between the gateway and the API. `whole` is false if
-    either side cut the answer off. `sent` is false if the request never reached the API: no
-    connection, no sign-in, or stopped by the gateway.
+    The request: `model` is the requested model, and `served` the model that answered. `role` is
+    what the CLI uses the request for. `attempt` counts how often the CLI has sent this request,
+    after failures. `body` is a digest of the request's body, which is equal for all attempts.
+    `repeat` is true if the request repeats an earlier one. `turn` is the number of turns of the
+    main conversation so far.
+
+    The answer: `at` is the time of its end in Unix milliseconds. `counts` are the tokens; None if
+    the API did not report the total. `finish` is the finish reason. `calls` and `thoughts` are the
+    numbers of tool calls and of thoughts in it. `fault` describes an error between the gateway and
+    the API. `whole` is false if the API or the CLI ended the answer early. `sent` is false if the
+    request never reached the API: there was no connection, the sign-in failed, or the gateway
+    stopped the request.
     """
 
     number: int
@@ -62,7 +68,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool
     sent: bool = True
     held: bool = False
-    """The gateway itself answered with 429, because the request exceeded `requests_per_minute`."""
+    """Whether the gateway itself answered with 429, because the request exceeded
+    `requests_per_minute`."""
     fault: str | None = None
     error: str | None = None
     retry_after: float | None = None
@@ -73,7 +80,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """The gateway delays a request for `seconds`, for `reason`."""
+    """A message from the gateway to the run: request `number` is delayed for this number of
+    `seconds`. `reason` says why.
+    """
 
     number: int
     seconds: float
@@ -84,8 +93,10 @@ FindingCode = Literal["repeat", "fallback", "loop_recovery", "compression", "dis
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that the CLI did without reporting it, recognised by its requests. `request` is the
-    number of the request that it is about."""
+    """A message from the gateway to the run: the CLI did something without reporting it, for
+    example it discarded an answer. The gateway detected this by comparing requests. `request` is
+    the number of the request that the finding is about.
+    """
 
     code: FindingCode
     request: int
@@ -93,15 +104,18 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """Information for the run that changes nothing. `code` is the code of the notice made from
-    it."""
+    """A message from the gateway that the run emits as a notice with this `code` and `text`. It
+    does not change what the run does.
+    """
 
     code: str
     text: str
 
 
 class Halt(msgspec.Struct, frozen=True, kw_only=True):
-    """The gateway sends no further request of this run: the run has to end."""
+    """A message from the gateway to the run: no more requests of this run will be sent to the API,
+    so the run must end. `kind`, `message` and `hint` say why.
+    """
 
     kind: HaltKind
     message: str
@@ -113,12 +127,15 @@ OnMessage = Callable[[GatewayMessage], None]
 
 
 class InFlightRequest(msgspec.Struct, eq=False):
-    """A request that has not ended. Only the gateway's thread writes it; times are
-    `time.monotonic`.
+    """A request at the gateway that has not ended. Only the gateway's thread changes it. All times
+    are values of `time.monotonic`.
 
-    `held_until` and `held_why` are set while the gateway delays it, `left` when it is sent to the
-    API, `first` and `last` when bytes of its answer arrive. `attempt` and `body` are those of
-    `Answered`.
+    `came` is the time when the request arrived. While the gateway delays the request, `held_until`
+    is the end of the delay, and `held_why` its reason. `left` is the time when the request was sent
+    to the API. `first` and `last` are the times of the first and the latest bytes of the answer. A
+    time is None if this has not happened yet.
+
+    `attempt` counts how often the CLI has sent this request. `body` is a digest of its body.
     """
 
     number: int

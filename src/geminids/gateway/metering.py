@@ -1,4 +1,6 @@
-"""Authenticate a request, apply its run's limits, forward it, and record what it used."""
+"""Handle a request of the CLI: authenticate it, apply the limits of its run, forward it to the API,
+and record what it used.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from geminids.gateway.forward.forward import NOT_SIGNED_IN
 from geminids.gateway.forward.response_observer import Observer
 from geminids.gateway.lease import Lease, Leases
 from geminids.gateway.limits.activity import Activity, Sent, fingerprint_of
-from geminids.gateway.limits.roles import role_of
+from geminids.gateway.limits.roles import declared_tools, role_of
 from geminids.gateway.messages import Answered, Halt, InFlightRequest, RequestRole, Waiting
 from geminids.gateway.request import Request
 from geminids.gateway.script.encode import error_body
@@ -26,14 +28,18 @@ __all__ = ["MeteredUpstream"]
 
 _log = get_logger("gateway")
 
-# Methods whose tokens are reported in the answer or can be estimated from the input.
+# API methods whose tokens are known: the answer reports them, or they can be estimated from the
+# input.
 _BY_TOKEN = ("stream", "generate", "embed")
-# Faults that happen before a request is sent.
+# Kinds of `UpstreamFault` that happen before the request is sent to the API.
 _NO_CONNECTION = ("dns", "connect", "proxy", "tls")
 
 
 class MeteredUpstream:
-    """Finds the lease of each request, applies its limits, and reports the result to the run."""
+    """Answers the requests of all runs. It finds the lease of each request (the run's right to use
+    the gateway), applies the limits of the run, forwards the request, and reports the result to the
+    run.
+    """
 
     def __init__(self, leases: Leases, port: Callable[[], int]) -> None:
         self._leases = leases
@@ -43,7 +49,7 @@ class MeteredUpstream:
         try:
             lease = authorize(request, self._leases, self._port())
         except Unauthorized as refusal:
-            _log.warning("refused a request with %d: %s", refusal.status, refusal.message)
+            _log.warning("refused a request with HTTP %d: %s", refusal.status, refusal.message)
             for part in _refusal(refusal.status, refusal.message, close=True):
                 yield part
             return
@@ -70,9 +76,9 @@ class MeteredUpstream:
                     yield part
             metered.end(whole=True)
         except UpstreamFault as fault:
-            _log.info("request %d (%s) failed upstream: %s", request.n, request.model, fault)
+            _log.info("request %d (%s) got no complete answer: %s", request.n, request.model, fault)
             metered.end(whole=False, fault=fault)
-            # The CLI sees what it would see without a gateway: a broken connection.
+            # Break the connection: without a gateway, the CLI would see the same.
             yield Cut()
         except Mismatch as mismatch:
             _log.warning("refused request %d (%s): %s", request.n, request.model, mismatch.message)
@@ -80,7 +86,7 @@ class MeteredUpstream:
             for part in _refusal(400, mismatch.message):
                 yield part
         except Exception as error:
-            _log.error("request %d (%s) failed in the gateway", request.n, request.model, error=error)
+            _log.error("request %d (%s): error in the gateway", request.n, request.model, error=error)
             metered.end(whole=False, fault=_own_fault(error))
             yield Cut()
         finally:
@@ -91,7 +97,9 @@ class MeteredUpstream:
 
 
 class _MeteredRequest:
-    """One request in flight. `end` reports it once, also if the client has disconnected."""
+    """One request of a run, from its arrival to its end. `end` reports the result to the run,
+    exactly once, even if the client has disconnected.
+    """
 
     def __init__(self, lease: Lease, request: Request) -> None:
         self._lease = lease
@@ -107,7 +115,7 @@ class _MeteredRequest:
         self._is_paid = request.is_paid
         self._has_ended = False
         self._rate_limited_for = 0.0
-        """Seconds that the request would still have to wait for `requests_per_minute`; 0: it may be
+        """The seconds until `requests_per_minute` would allow the request; 0 if the request may be
         sent."""
         self._digest = zlib.crc32(request.raw) if self._is_paid else 0
         self._role: RequestRole = "nested" if request.is_nested else role_of(request)
@@ -131,17 +139,24 @@ class _MeteredRequest:
         return self._rate_limited_for
 
     async def admit(self) -> Halt | None:
-        """Wait for the rate limiter and reserve the budgets. Returns the reason if the request must
-        not be sent."""
+        """Wait until the rate limit allows the request, and reserve its cost in the budgets. Return
+        a `Halt` message with the reason if the run must end; otherwise None.
+
+        After None, the request may be sent, unless `rate_limited_for` is not 0. In that case, the
+        wait would be too long, nothing is reserved, and the request must not be sent.
+        """
         lease, request = self._lease, self._request
+        if self._role == "main" and lease.tools is None:
+            lease.tools = declared_tools(request)
+            lease.wake()
         if lease.halted is not None:
             self._has_ended = True
             lease.report(lease.halted)
             return lease.halted
         halt = self._check_model()
         if halt is None and lease.rate_limiter is not None and self._is_paid:
-            # Wait before the budgets are reserved: the client may disconnect while it waits, which
-            # costs nothing.
+            # Wait first and reserve the cost later: if the client disconnects during the wait,
+            # nothing is reserved.
             self._rate_limited_for = await lease.rate_limiter.wait(request.model or "", self._report_wait)
             halt = lease.halted
         if halt is None and not self._rate_limited_for:
@@ -164,7 +179,7 @@ class _MeteredRequest:
             return Halt(
                 kind="model",
                 message=f"the CLI requested model {request.model}, but only {allowed} may be used",
-                hint="Use another model, or allow this one with only_models.",
+                hint="Use another model, or add this one to `only_models`.",
             )
         return None
 
@@ -180,7 +195,10 @@ class _MeteredRequest:
         return None
 
     def send(self) -> None:
-        """Compare the request with those before it, just before it goes to the API."""
+        """Record that the request is about to be sent to the API, and report to the run what it
+        shows about the CLI's hidden activity, such as a repeated request. Requests that cost nothing
+        are ignored.
+        """
         if not self._is_paid:
             return
         lease = self._lease
@@ -241,15 +259,17 @@ class _MeteredRequest:
 
     @property
     def _was_sent(self) -> bool:
-        """Whether the API got the request. False if it was rate limited, or sign-in or connecting
-        failed."""
+        """Whether the request reached the API. It did not if the gateway's rate limit stopped it,
+        or if the sign-in or the connection failed.
+        """
         if self._rate_limited_for or (self._head is not None and self._head.kind == NOT_SIGNED_IN):
             return False
         return self._fault is None or self._fault.kind not in _NO_CONNECTION
 
     @property
     def _has_begun(self) -> bool:
-        # No head and no fault: the client disconnected while the API was at work.
+        # If there is neither a head nor a fault, the client disconnected while the API was
+        # computing the answer: the request has a cost.
         return not self._fault if self._head is None else self._head.status < 400
 
     def _release(self) -> None:
@@ -287,8 +307,12 @@ class _MeteredRequest:
 
 
 def _own_fault(error: Exception) -> UpstreamFault:
-    """The fault for an error in the gateway itself. An `OSError` (no descriptors left) happens
-    before the request is sent: errors of a connection are `UpstreamFault` already."""
+    """Convert an error in the gateway itself to an `UpstreamFault`.
+
+    An `OSError` gets the kind `connect`, which means that the request was not sent. It is, for
+    example, a lack of file descriptors. An error of an open connection never arrives here as an
+    `OSError`: it is already an `UpstreamFault`.
+    """
     if isinstance(error, OSError):
         return UpstreamFault("connect", f"the gateway failed: {error.strerror or error}")
     return UpstreamFault("gateway", f"the gateway failed: {type(error).__name__}: {error}")
@@ -302,16 +326,18 @@ def _uncountable(request: Request, budget_name: str) -> Halt:
     method = _segments(request)[-1]
     return Halt(
         kind="model",
-        message=f"the API does not report the tokens of {method}, but {budget_name} has a budget in tokens or dollars",
-        hint="Run without the tool that uses this method, or limit requests instead of tokens and dollars.",
+        message=f"the API does not report the tokens of `{method}`, but {budget_name} has a budget in tokens or "
+        "dollars",
+        hint="Do not allow the tool that uses this method, or limit requests instead of tokens and dollars.",
     )
 
 
 def _rate_limited(seconds: float) -> tuple[Part, ...]:
-    """The answer that the API itself gives to a request over its rate limit. The CLI retries after
-    that time."""
+    """Return an HTTP 429 answer that looks like an answer of the API. Because of it, the CLI sends
+    the request again after this number of `seconds`.
+    """
     wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{math.ceil(seconds)}s"}
-    return _refusal(429, "delayed by geminids: the limit requests_per_minute is reached", [wait])
+    return _refusal(429, "delayed by geminids: the limit `requests_per_minute` is reached", [wait])
 
 
 def _refusal(

@@ -1,4 +1,6 @@
-"""Pytest fixtures: a scripted Gemini API, and cassettes that are recorded once and replayed."""
+"""Pytest fixtures for tests that run the CLI without the real API: a scripted Gemini API, and
+cassettes (files with recorded requests and answers) that are replayed.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("geminids").addoption(
         "--geminids-record",
         action="store_true",
-        help="record the cassettes of the geminids_cassette fixture again, with your own key",
+        help="record the cassettes of the `geminids_cassette` fixture again, with your own API key",
     )
 
 
 @pytest.fixture
 def geminids_gateway() -> Iterator[Gateway]:
-    """A started gateway with an empty script. Add replies with `.reply(text=…)` and
-    `.when("regex", text=…)`."""
-    # Import late: pytest loads this plugin at every start, also for tests that never use it.
+    """A running gateway (a local Gemini API) with an empty script. Add answers with
+    `.reply(text=…)`. For prompts that match a regular expression, use `.when("regex", text=…)`.
+    """
+    # Imported late, because pytest loads this plugin at every start, even if no test uses it.
     from geminids.gateway.server.gateway import Gateway
 
     with Gateway() as gateway:
@@ -35,7 +38,9 @@ def geminids_gateway() -> Iterator[Gateway]:
 
 
 class CassetteOfTest:
-    """The cassette file of a test. Each cassette is for one run or one chat."""
+    """The cassette of a test: a file with recorded requests and answers. One cassette can contain
+    only one run or one chat.
+    """
 
     def __init__(self, path: Path, mode: Literal["record", "replay"], test: str) -> None:
         self.path = path
@@ -44,27 +49,33 @@ class CassetteOfTest:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options for `ask` or `open_run`: `ask("…", **geminids_cassette.options)`."""
+        """The options with which a run records or replays this cassette. Use them as `ask("…",
+        **geminids_cassette.options)`.
+        """
         if self.mode == "record":
             self.path.parent.mkdir(parents=True, exist_ok=True)
         elif not self.path.is_file():
             pytest.fail(
                 f"the cassette {self.path} does not exist\n"
-                f'Record it, with your own key: pytest --geminids-record "{self._test}"',
+                f'Record it with your own API key: pytest --geminids-record "{self._test}"',
                 pytrace=False,
             )
         return {self.mode: str(self.path)}
 
     def another(self, name: str) -> CassetteOfTest:
-        """Another cassette, for another run of the same test."""
+        """Return another cassette of the same test, for a second run in this test. `name` becomes
+        part of the other cassette's file name.
+        """
         path = self.path.with_name(f"{self.path.stem}.{_file_name(name)}.jsonl")
         return CassetteOfTest(path, self.mode, self._test)
 
 
 @pytest.fixture
 def geminids_cassette(request: pytest.FixtureRequest) -> CassetteOfTest:
-    """The cassette of this test, `cassettes/<module>/<test>.jsonl` next to it. It is replayed;
-    `pytest --geminids-record` records it again."""
+    """The cassette of this test (a file with recorded requests and answers):
+    `cassettes/<module>/<test>.jsonl` next to the test file. Its answers are replayed. With `pytest
+    --geminids-record`, it is recorded again.
+    """
     folder = request.path.parent / "cassettes" / request.path.stem
     path = folder / f"{_file_name(request.node.name)}.jsonl"
     mode: Literal["record", "replay"] = (
@@ -74,7 +85,8 @@ def geminids_cassette(request: pytest.FixtureRequest) -> CassetteOfTest:
 
 
 def _file_name(name: str) -> str:
-    """Turn the name of a test into a file name: test parameters can contain any character.
+    """Convert the name of a test to a file name. The parameters in a test name can contain any
+    character, for example a slash.
 
     >>> _file_name("test_it[a/b c]")
     'test_it[a-b-c]'

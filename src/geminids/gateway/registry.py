@@ -1,4 +1,6 @@
-"""The gateway of this process: all runs share it, and it is open while any lease is open."""
+"""The gateway that all runs of this process share. It is open as long as any lease (a run's right
+to use the gateway) is open.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ __all__ = ["HostGateway", "OpenLease", "keep_open", "open_lease"]
 
 
 class HostGateway:
-    """A gateway that serves leases. It listens at once, and answers after `begin`."""
+    """The gateway for all leases (the rights of runs to use it) of this process. Its port is open
+    from the start. It answers requests only after `begin` was called.
+    """
 
     def __init__(self) -> None:
         self.leases = Leases()
@@ -34,32 +38,41 @@ class HostGateway:
 
     @property
     def usable(self) -> bool:
-        """False after the gateway has ended, and in a forked child."""
+        """Whether the gateway still works. It is False after the gateway has ended, and in a forked
+        child process.
+        """
         return not self._server.ended
 
     def begin(self) -> None:
-        """Start to answer; until now, connections wait in the backlog. Call it after the CLI is
-        spawned: the imports of the gateway's thread would slow its start."""
+        """Start to answer requests. Until then, new connections wait.
+
+        Call this after the CLI has been started. Otherwise the imports of the gateway's thread
+        would delay the start of the CLI.
+        """
         self._server.begin()
 
     def stop(self) -> None:
         self._server.stop()
 
     def _ended(self, reason: str) -> None:
-        """Halt every run: its requests get no answer any more."""
+        """Stop every run that uses the gateway, because the gateway has ended and cannot answer
+        requests. `reason` says why it ended.
+        """
         for lease in self.leases.all():
             lease.report(
                 Halt(
                     kind="gone",
                     message=f"the gateway between the CLI and the API has ended: {reason}",
-                    hint="Run again. If it happens again, run with gateway='off' and report it.",
+                    hint="Start the run again. If this happens again, use gateway='off' and report the problem.",
                 )
             )
 
 
 class _LazyUpstream:
-    """Imports `MeteredUpstream` in the gateway's thread: the import takes 12 ms and must not delay
-    the spawn."""
+    """Creates a `MeteredUpstream` when the gateway begins to answer, and lets it answer the
+    requests. Its module is not imported earlier, because the import takes 12 ms and would delay the
+    start of the CLI.
+    """
 
     def __init__(self, leases: Leases, port: Callable[[], int]) -> None:
         self._leases = leases
@@ -70,8 +83,10 @@ class _LazyUpstream:
         return self._leases.find(token) is not None
 
     def prepare(self) -> None:
-        """The gateway's thread calls this before it answers."""
-        from geminids.gateway.metering import MeteredUpstream
+        """Import and create the `MeteredUpstream`. The gateway calls this method before its thread
+        starts.
+        """
+        from geminids.gateway.metering import MeteredUpstream  # imported late, see the class
 
         self._metered = MeteredUpstream(self._leases, self._port)
 
@@ -81,7 +96,9 @@ class _LazyUpstream:
 
 
 class OpenLease:
-    """A lease at a gateway. `url` and `token` are for the CLI; `close` invalidates the token."""
+    """A lease (a run's right to use the gateway) that is open. The CLI uses `url` and `token` to
+    send requests to the gateway. After `close`, the token is not valid.
+    """
 
     def __init__(self, gateway: HostGateway, lease: Lease) -> None:
         self._gateway = gateway
@@ -97,20 +114,27 @@ class OpenLease:
 
     @property
     def usable(self) -> bool:
-        """Whether the gateway still answers: it can die before the lease is closed."""
+        """Whether the gateway still answers. The gateway may stop unexpectedly before the lease is
+        closed.
+        """
         return self._gateway.usable
 
     def begin(self) -> None:
         self._gateway.begin()
 
     def renewed(self) -> OpenLease:
-        """Open the same lease, with what it has spent, at the current gateway."""
+        """Close this lease, and open it again at a gateway that still answers. Return the new open
+        lease. What the run has spent of its budgets stays the same. Raises `GeminidsError` if a new
+        gateway is needed and its port cannot be opened.
+        """
         self.close()
         self.lease.renew()
         return open_lease(self.lease)
 
     def close(self) -> None:
-        """Close the lease, and the gateway with the last one. A second call has no effect."""
+        """Close the lease. If no other lease is open, close the gateway too. A second call has no
+        effect.
+        """
         with _lock:
             if self._gateway.leases.remove(self.lease) == 0:
                 self._gateway.stop()
@@ -122,7 +146,9 @@ _host: HostGateway | None = None
 
 
 def open_lease(lease: Lease) -> OpenLease:
-    """Open a lease at the gateway of this process. Starts the gateway if there is none."""
+    """Open a lease (a run's right to use the gateway) at the gateway of this process. If no gateway
+    is running, start one. Raises `GeminidsError` if its port cannot be opened.
+    """
     global _host
     with _lock:
         if _host is None or not _host.usable:
@@ -132,19 +158,25 @@ def open_lease(lease: Lease) -> OpenLease:
 
 
 def keep_open() -> OpenLease:
-    """Keep the gateway at its address while processes that know it are alive. This lease answers no
-    request."""
+    """Keep the gateway of this process open at the same URL, until the returned lease is closed.
+    The lease itself answers no requests.
+
+    It is needed for warm processes (CLI processes that serve several prompts), which use the same
+    URL all the time.
+    """
     return open_lease(Lease(_NoUpstream(), lambda message: None))
 
 
 class _NoUpstream:
     async def answer(self, request: Request) -> AsyncIterator[Part]:
-        raise UpstreamFault("closed", "this lease answers no request")
-        yield  # makes this an async generator, as every upstream is
+        raise UpstreamFault("closed", "this lease only keeps the gateway open; it answers no request")
+        yield  # never reached; it makes the method an async generator, as in every upstream
 
 
 def _after_fork() -> None:
-    """The child has no gateway thread, and a thread that it does not have may hold the lock."""
+    """Forget the gateway in a forked child process. The child has no gateway thread. Its copy of
+    the lock may be locked by a thread that exists only in the parent, so the lock is replaced.
+    """
     global _lock, _host
     _lock, _host = threading.Lock(), None
 

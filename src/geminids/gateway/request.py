@@ -1,4 +1,6 @@
-"""One request of the CLI to the Gemini API, Vertex AI or Code Assist, as a plain value."""
+"""One request of the CLI to the Gemini API, Vertex AI or Code Assist, as a plain value. This module
+does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +21,27 @@ __all__ = [
     "Api",
     "Method",
     "Request",
-    "Route",
+    "RequestRoute",
     "key_of",
     "read_route",
     "unwrap",
 ]
 
 Api = Literal["gemini", "vertex", "code_assist"]
-"""The form of the API: Gemini, Vertex AI (a publisher before the model), or Code Assist (account
-logins: the model is in the body, and the request and the response are wrapped)."""
+"""The API that a request is for: Gemini, Vertex AI (the path names a publisher before the model),
+or Code Assist for account logins (the body names the model and contains the request)."""
 Method = Literal["stream", "generate", "count", "embed", "other"]
 
 METRICS = ":recordCodeAssistMetrics"
-"""Code Assist's telemetry. Cassettes leave it out, because the CLI sends it at random times."""
+"""The end of the path of Code Assist's telemetry. Cassettes leave telemetry out, because the CLI
+sends it at random times."""
 
-# Readable, so that people who see it in an environment know what it is; the CLI accepts a key of
-# any form.
+# The beginning of the token that each run gets for the gateway. It is readable, so that people who
+# see a token in an environment know what it is. The CLI accepts a key of any form.
 TOKEN_PREFIX = "geminids-run-"
 NESTED_HEADER = "x-geminids-nested"
-"""A gateway adds this header when it forwards to another geminids gateway: the request belongs to a
-nested run."""
+"""A gateway adds this header to a request that it forwards to another geminids gateway. It shows
+that the request belongs to a nested run (a run that a tool of another run started)."""
 
 _METHODS: dict[str, Method] = {
     "streamGenerateContent": "stream",
@@ -51,8 +54,8 @@ _GEMINI = re.compile(r"/v1[a-z0-9]*/(?:models|tunedModels)/(?P<model>[^/:?]+):(?
 _VERTEX = re.compile(
     r"/v1[a-z0-9]*/(?:projects/[^/]+/locations/[^/]+/)?publishers/[^/]+/models/(?P<model>[^/:?]+):(?P<call>\w+)"
 )
-# The version is CODE_ASSIST_API_VERSION, `v1internal` by default (server.ts). A run's token may
-# come before it.
+# The API version is CODE_ASSIST_API_VERSION, `v1internal` by default (server.ts). The token of a
+# run may come before it.
 _CODE_ASSIST = re.compile(
     r"(?:/(?P<token>[^/?]+))?(?P<path>/v\d\w*(?::(?P<call>\w+)|/(?:\w[\w.-]*/)*operations/\w[\w.-]*))"
 )
@@ -62,34 +65,39 @@ _SHORTEST_LOGIN = 8
 _KEY_HEADERS = ("x-goog-api-key", "authorization")
 
 
-class Route(msgspec.Struct, frozen=True):
-    """The API, method and model that a path names."""
+class RequestRoute(msgspec.Struct, frozen=True):
+    """What the URL path of a request says: the API, the method, and the model (None if the path
+    contains no model).
+    """
 
     method: Method = "other"
     model: str | None = None
     api: Api = "gemini"
 
 
-def read_route(path: str) -> Route:
-    """Read the API, the method and the model from a path, for any version of the API. Code Assist
-    names the model in the body instead.
+def read_route(path: str) -> RequestRoute:
+    """Read the API, the method and the model from a URL path, for any version of the API. For Code
+    Assist, the model is None, because the path does not contain it.
 
     >>> read_route("/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse")
-    Route(method='stream', model='gemini-3.8-flash', api='gemini')
+    RequestRoute(method='stream', model='gemini-3.8-flash', api='gemini')
     """
     path = path.partition("?")[0]
     if match := _GEMINI.fullmatch(path):
-        return Route(_METHODS.get(match["call"], "other"), match["model"])
+        return RequestRoute(_METHODS.get(match["call"], "other"), match["model"])
     if match := _VERTEX.fullmatch(path):
-        return Route(_METHODS.get(match["call"], "other"), match["model"], "vertex")
+        return RequestRoute(_METHODS.get(match["call"], "other"), match["model"], "vertex")
     if match := _CODE_ASSIST.fullmatch(path):
-        return Route(_METHODS.get(match["call"], "other"), None, "code_assist")
-    return Route()
+        return RequestRoute(_METHODS.get(match["call"], "other"), None, "code_assist")
+    return RequestRoute()
 
 
 class Request(msgspec.Struct, frozen=True, dict=True):
-    """One request. Only `key` holds the key that came with it: headers and path show `***`
-    instead."""
+    """One request of the CLI to the gateway.
+
+    `n` is the number of the request. `at` is its time in Unix seconds. `key` is the key or token
+    that was in the request; in `headers` and `path`, it is replaced with `***`.
+    """
 
     n: int
     at: float
@@ -101,14 +109,18 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     raw: bytes
     key: str | None = None
     authorization: str | None = None
-    """An `Authorization` that is not the key: the user's own header for a proxy server, or the
-    login of the CLI (Code Assist). It is forwarded and never shown."""
+    """The value of an `Authorization` header that does not contain the key. It is the user's own
+    header for a proxy server, or the CLI's login (Code Assist). It is forwarded but never shown."""
     api: Api = "gemini"
 
     @classmethod
     def read(cls, n: int, at: float, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
-        """Read a request. Code Assist's token, the first segment of the path, is moved from `path`
-        to `key`."""
+        """Build a request from the parts of an HTTP request. `target` is the URL path with the
+        query.
+
+        The key or token is moved to the field `key`. A Code Assist request has its token in the
+        first segment of the path; the others have it in a header or in the query.
+        """
         route = read_route(target)
         shown, key = _take_key(headers)
         own = headers.get("authorization")
@@ -131,11 +143,15 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def body(self) -> Any:
-        """The decoded body, decoded at first use; None if it is not JSON."""
+        """The body as decoded JSON; None if it is not JSON. It is decoded when this property is
+        used first.
+        """
         return _decoded(self.raw)
 
     def drop_body(self) -> None:
-        """Free the memory of the body after it was forwarded: an answer can take an hour."""
+        """Remove the body from this object, to free its memory. This is done after the request was
+        forwarded, because the answer can take an hour.
+        """
         msgspec.structs.force_setattr(self, "raw", b"")
 
     @property
@@ -144,8 +160,9 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_paid(self) -> bool:
-        """Whether the API charges for it. Files, counting tokens, and Code Assist's other methods
-        (sign-in, quota, metrics) are free."""
+        """Whether the API charges for the request. These requests are free: requests about files,
+        counts of tokens, and Code Assist's requests for sign-in, quota and metrics.
+        """
         if self.api == "code_assist":
             return self.method in ("stream", "generate", "embed")
         return (
@@ -156,24 +173,32 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_nested(self) -> bool:
-        """Whether another geminids gateway forwarded it: it belongs to a run inside this run."""
+        """Whether the request comes from a run inside this run: a tool of this run started it, and
+        its gateway forwarded the request to this gateway.
+        """
         return NESTED_HEADER in self.headers
 
     @property
     def login(self) -> str | None:
-        """The access token of the CLI's own login, if it is long enough to be one. It has to be
-        masked, because a tool may print the file that holds it."""
+        """The access token of the CLI's own account login; None if there is none, or if it is too
+        short to be a token.
+
+        It must be masked in logs and recordings, because a tool may print the file that contains
+        it.
+        """
         token = (self.authorization or "").removeprefix("Bearer ")
         return token if len(token) >= _SHORTEST_LOGIN else None
 
     @property
     def payload(self) -> Any:
-        """The body without Code Assist's wrapper."""
+        """The body as decoded JSON. For Code Assist, it is the object inside the body that has the
+        form of a Gemini API request.
+        """
         return unwrap(self.body)
 
     @property
     def contents(self) -> list[dict[str, Any]]:
-        """The conversation that was sent, oldest first."""
+        """The messages of the conversation in the request, oldest first."""
         contents = self._field("contents")
         if isinstance(contents, dict):
             contents = [contents]
@@ -183,18 +208,24 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def last_user_text(self) -> str:
-        """The user's last prompt, without the context and the files that the CLI adds to it."""
+        """The user's last prompt in the conversation; empty if there is none. The context and the
+        contents of files that the CLI adds to the prompt are not included.
+        """
         at = self._last_prompt
         return "" if at is None else _prompt_text(self.contents[at])
 
     @property
     def user_texts(self) -> list[str]:
-        """Every text with the role `user`, oldest first, including the CLI's own context."""
+        """All texts in the conversation with the role `user`, the oldest one first. The context
+        texts that the CLI adds are included.
+        """
         return [text for content in self.contents if _is_user(content) for text in _texts(content)]
 
     @property
     def turn_results(self) -> list[dict[str, Any]]:
-        """Every `functionResponse` since the user's last prompt, oldest first."""
+        """All tool results (`functionResponse`) since the user's last prompt, the oldest
+        one first.
+        """
         at = self._last_prompt
         since = self.contents if at is None else self.contents[at:]
         return [result for content in since for result in _results(content)]
@@ -203,19 +234,21 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     def _last_prompt(self) -> int | None:
         contents = self.contents
         for at in range(len(contents) - 1, -1, -1):
-            # A content with tool results comes from the CLI, even if it also contains text.
+            # A message with tool results comes from the CLI, even if it also contains text.
             if _is_user(contents[at]) and any(_texts(contents[at])) and not any(_results(contents[at])):
                 return at
         return None
 
     @property
     def tool_results(self) -> list[dict[str, Any]]:
-        """The `functionResponse` parts of the last content: `{name, response, id?}` each."""
+        """The tool results (`functionResponse`) in the last message of the conversation. Each is a
+        dict `{name, response, id?}`.
+        """
         return list(_results(self.contents[-1])) if self.contents else []
 
     @property
     def tools(self) -> dict[str, dict[str, Any]]:
-        """The declarations of the tools that the model may call, by name."""
+        """The declarations of the tools that the model may call, by the name of the tool."""
         groups = self._field("tools")
         declared = {}
         for group in groups if isinstance(groups, list) else ():
@@ -226,7 +259,7 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The `generationConfig`, empty if there is none."""
+        """The `generationConfig` of the request; empty if there is none."""
         config = self._field("generationConfig")
         return config if isinstance(config, dict) else {}
 
@@ -236,14 +269,17 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
 
 def key_of(target: str, headers: dict[str, str]) -> str | None:
-    """The key or token of a request: from a header, or for Code Assist from the path."""
+    """Return the key or token of a request; None if there is none. For Code Assist, it is in the
+    path of `target`; otherwise it is in a header. A key in the query is ignored.
+    """
     if read_route(target).api == "code_assist":
         return _take_token(target)[0]
     return _take_key(headers)[1]
 
 
 def unwrap(body: Any) -> Any:
-    """A decoded body without Code Assist's wrapper (converter.ts); other bodies unchanged.
+    """Return the request inside the decoded body of a Code Assist request (converter.ts). Other
+    bodies are returned unchanged.
 
     >>> unwrap({"model": "m", "project": "p", "request": {"contents": []}})
     {'contents': []}
@@ -265,20 +301,24 @@ _model_decoder = msgspec.json.Decoder(_WrappedModel)
 
 
 def _model_in(body: bytes) -> str | None:
-    """The model of a Code Assist request. Skips everything else in the body without decoding it."""
+    """Return the model that the body of a Code Assist request contains; None if there is none. For
+    speed, the rest of the body is not decoded.
+    """
     try:
         wrapped = _model_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         decoded = _decoded(body)
         model = decoded.get("model") if isinstance(decoded, dict) else None
         return model if isinstance(model, str) else None
-    # `countTokens` names it in the inner request, as `models/NAME` (converter.ts).
+    # A `countTokens` request names the model inside `request`, as `models/NAME` (converter.ts).
     counted = wrapped.request.model if wrapped.request is not None else None
     return wrapped.model or (counted.removeprefix("models/") if counted else None)
 
 
 def _take_token(target: str) -> tuple[str | None, str]:
-    """The token in the path of a Code Assist request, and the target without it."""
+    """Split off the token at the beginning of `target`, the path and query of a Code Assist
+    request. Return the token (None if there is none), and the path and query without the token.
+    """
     path, question, query = target.partition("?")
     match = _CODE_ASSIST.fullmatch(path)
     return (None, target) if match is None else (match["token"], match["path"] + question + query)
@@ -315,7 +355,7 @@ def _is_user(content: dict[str, Any]) -> bool:
 def _prompt_text(content: dict[str, Any]) -> str:
     texts = list(_texts(content))
     for at, text in enumerate(texts):
-        # From here on, the texts are those of `@path` files (atCommandProcessor.ts).
+        # The texts after this heading are the contents of `@path` files (atCommandProcessor.ts).
         if at and text.lstrip().startswith("--- Content from referenced files ---"):
             return texts[at - 1]
     return texts[-1] if texts else ""
@@ -327,7 +367,7 @@ def _decoded(body: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     try:
-        # The CLI sends half of a surrogate pair unchanged (`\\ud83d`), which msgspec rejects.
+        # The CLI may send half of a surrogate pair (`\\ud83d`), which msgspec rejects.
         return json.loads(body)
     except (ValueError, RecursionError):
         return None

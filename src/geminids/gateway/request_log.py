@@ -1,10 +1,11 @@
-"""The request log: an append-only file of the API requests that no session file of the CLI holds.
+"""The request log: a file that lists the API requests that are missing from the CLI's session
+files, and those requests in session files that cost nothing because a script or a cassette answered
+them. Lines are only appended to it.
 
-Gemini CLI records the tokens of an answer in one place, at the end of an accepted answer of a
-conversation (`GeminiChat.processStreamResponse` in 0.54.4 and 0.61.0). So a session file holds the
-accepted answers of the main conversation, and a subagent's own file holds the subagent's.
-Everything else is in no file: the model router, web search, web fetch, compression, loop checks,
-and answers that the CLI discarded.
+The CLI writes the tokens of an answer only to one place: to the session file, at the end of an
+accepted answer of a conversation (`GeminiChat.processStreamResponse` in 0.54.4 and 0.61.0). Each
+subagent has its own session file. So no session file contains the other requests: model router, web
+search, web fetch, compression, loop checks, and answers that the CLI discarded.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import msgspec
 from geminids.config.paths import Places, private_dir
 from geminids.log import get_logger
 
-# For types only, so that `spending` is not loaded before the CLI is spawned.
+# Imported only for types, so that `spending` is not loaded before the CLI is spawned.
 if TYPE_CHECKING:
     from geminids.spending.tokens import Tokens
 
     class RequestFacts(Tokens, Protocol):
-        """What the log needs to know about a request. The event `TokensUsed` has these
-        attributes."""
+        """The facts about an API request that the request log needs. The event `TokensUsed` has all
+        these attributes.
+        """
 
         @property
         def at(self) -> int: ...
@@ -45,26 +47,27 @@ __all__ = ["LoggedRequest", "RequestLog", "read_request_log"]
 
 _log = get_logger("gateway")
 
-# Session files hold the accepted answers of these roles.
+# The session files of the CLI contain the accepted answers to requests of these roles.
 _CONVERSATION_ROLES = ("main", "subagent")
-# A run inside a run writes its own session files and its own lines in this log.
+# The role of requests of a nested run (a run that a tool of this run started). A nested run writes
+# its own session files and its own lines in this log.
 _LOGGED_BY_INNER_RUN = "nested"
-# A line is one `write` of at most this many bytes.
+# The maximum length of a line in bytes. Each line is written with a single `write`.
 _MAX_LINE = 4096
-# Model names come from the API; nothing guarantees that they are short.
+# The maximum length of a name. Model names come from the API, so they could be long.
 _MAX_NAME = 200
-# A negative count would reduce what other requests have used.
+# Negative counts are not valid: they would reduce the sum of all requests.
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class LoggedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One line of the log: an API request, when its answer ended (Unix milliseconds), and its
-    tokens.
+    """One line of the request log: an API request and its tokens. `at` is the time of the end of
+    the answer in Unix milliseconds.
 
-    `run` and `request` identify it: a later line of the same request replaces an earlier one.
-    Tokens are None if the answer ended without reporting them. `discarded`: the CLI threw the
-    answer away. `free`: a scripted or replayed model answered, so the tokens that the session file
-    shows for it were never spent.
+    `run` and `request` identify the request. If the log has several lines for one request, the last
+    line is valid. Tokens are None if the answer ended before the API reported them. `discarded` is
+    true if the CLI discarded the answer. `free` is true if a script or a cassette answered: the
+    session file contains tokens, but they cost nothing.
     """
 
     at: int
@@ -86,16 +89,18 @@ class LoggedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def is_counted(self) -> bool:
-        """Whether its tokens are known."""
+        """Whether the tokens of the request are known."""
         return self.input is not None or self.output is not None
 
 
 class RequestLog:
-    """Writes the lines of one run or one chat turn. Never raises: a log that fails must not end a
-    run.
+    """Writes the lines of one run or of one chat turn to the request log. It never raises, because
+    a problem with the log must not end a run.
 
-    `where` returns the session id and the project folder, as far as they are known. `add` and
-    `discarded` return a text for the first problem; for later ones they return None.
+    `where` is a function that returns the session id and the project folder; each is None if it is
+    not known. `free` is true if a script or a cassette answers the requests, so that they cost
+    nothing. When writing fails for the first time, `add` or `discarded` returns a message;
+    otherwise they return None.
     """
 
     def __init__(
@@ -111,11 +116,18 @@ class RequestLog:
         self._free = free
         self._places = places
         self._has_failed = False
-        # Answers that a session file may hold, by request number: `discarded` needs them later.
+        # The requests whose answers a session file may contain, by request number. `discarded`
+        # needs them later.
         self._conversation: dict[int, LoggedRequest] = {}
 
     def add(self, used: RequestFacts) -> str | None:
-        """Log a request that has ended, unless a session file holds it."""
+        """Add a line for a request that has ended, if one is needed. Return a message if writing
+        fails for the first time, and otherwise None.
+
+        A line is needed if the request may have cost something and no session file contains it. If
+        the requests of the run are free, a line is needed only for a request whose tokens a session
+        file contains: the line shows that these tokens cost nothing.
+        """
         if used.request is None or used.role == _LOGGED_BY_INNER_RUN or not _has_cost(used):
             return None
         entry = LoggedRequest(
@@ -134,18 +146,23 @@ class RequestLog:
             free=self._free,
         )
         if used.role not in _CONVERSATION_ROLES:
-            # Nothing was spent and no session file claims otherwise.
+            # A free request of these other roles needs no line, because no session file shows
+            # tokens for it.
             return None if self._free else self._write(entry)
         self._conversation[entry.request] = entry
         if self._free:
-            # `usage` leaves out the session file's tokens of this request.
+            # This line makes `geminids usage` ignore the tokens in the session file, because they
+            # cost nothing.
             return self._write(entry) if entry.is_counted else None
-        # The CLI accepts no answer that was cut off before its tokens: no session file will hold
-        # it.
+        # An answer without tokens gets a line, because the CLI does not accept it and no session
+        # file contains it.
         return None if entry.is_counted else self._write(entry)
 
     def discarded(self, request: int) -> str | None:
-        """The CLI threw away the answer to this request, so no session file holds it."""
+        """Add a line for a conversation request whose answer the CLI discarded, because no session
+        file contains such a request. `request` is its number. Return a message if writing fails for
+        the first time, and otherwise None.
+        """
         entry = self._conversation.pop(request, None)
         return self._write(msgspec.structs.replace(entry, discarded=True)) if entry is not None else None
 
@@ -165,8 +182,9 @@ class RequestLog:
 
 
 def _has_cost(used: RequestFacts) -> bool:
-    """Whether the API answered. A request that failed costs nothing; one that was cut off may cost
-    something."""
+    """Return whether a request may have cost something. A request that ended with an HTTP error
+    cost nothing. A request whose answer ended early may have cost something.
+    """
     if used.status is None or used.status >= 400:
         return False
     counts = (used.input, used.cached, used.output, used.thinking, used.tool)
@@ -178,43 +196,46 @@ def _short(name: str | None) -> str | None:
 
 
 def _encode(entry: LoggedRequest) -> bytes:
-    """The line, with a newline before and after it: the line before may have been cut off by a full
-    disk."""
+    """Encode an entry of the request log as a line. The line begins with a newline, because the
+    line before it may be incomplete after a full disk.
+    """
     try:
         line = b"\n" + msgspec.json.encode(entry) + b"\n"
         if len(line) <= _MAX_LINE:
             return line
-    except UnicodeEncodeError:  # a folder whose name is not UTF-8
+    except UnicodeEncodeError:  # the name of the project folder is not UTF-8
         pass
-    # The session is enough to find the project again.
+    # Leave out the project: the session id is enough to find it.
     return b"\n" + msgspec.json.encode(msgspec.structs.replace(entry, project=None)) + b"\n"
 
 
 def _append(line: bytes, places: Places) -> None:
-    """Append in one `write`, so that lines of several processes do not mix."""
+    """Append a line to the request log with a single `write`, so that the lines of several
+    processes do not mix. Raises `OSError` if the line cannot be written completely.
+    """
     file = places.request_log
     private_dir(file.parent)
-    # With O_NONBLOCK a FIFO of that name cannot block us.
+    # O_NONBLOCK: if a FIFO has this name, opening it must not wait.
     fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(f"{file} is not a file")
+            raise OSError(f"{file} is not a regular file")
         written = os.write(fd, line)
     finally:
         os.close(fd)
     if written < len(line):
-        raise OSError(f"only a part of a line fits in {file}: is the disk full?")
+        raise OSError(f"could write only a part of a line to {file}; the disk may be full")
 
 
 _decoder: msgspec.json.Decoder[LoggedRequest] = msgspec.json.Decoder(LoggedRequest)
 
 
 def read_request_log(places: Places, on_broken: Callable[[], None] = lambda: None) -> Iterator[LoggedRequest]:
-    """Yield the lines of the log, oldest first; nothing if there is no log. Raises `OSError` if it
-    cannot be read.
+    """Yield the entries of the request log, the oldest one first. If the log does not exist, yield
+    nothing. Raises `OSError` if the log cannot be read.
 
-    `on_broken` is called for each line that cannot be decoded, except for an unfinished last line,
-    which another process may be writing.
+    `on_broken` is called for each line that cannot be decoded. An unfinished last line is skipped
+    without a call, because another process may be writing it.
     """
     try:
         fd = os.open(places.request_log, os.O_RDONLY | os.O_NONBLOCK)
@@ -222,9 +243,9 @@ def read_request_log(places: Places, on_broken: Callable[[], None] = lambda: Non
         return
     with open(fd, "rb", buffering=1 << 18) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(f"{places.request_log} is not a file")
+            raise OSError(f"{places.request_log} is not a regular file")
         is_rest = False
-        # The limit bounds the memory that a file without line breaks can take.
+        # Limit the length, because a file without line breaks must not fill the memory.
         while line := file.readline(_MAX_LINE):
             is_whole = line.endswith(b"\n")
             is_too_long = not is_whole and len(line) == _MAX_LINE

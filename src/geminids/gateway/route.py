@@ -1,4 +1,6 @@
-"""How the requests of one run reach the API: decided by the launch plan, used by the gateway."""
+"""The route of a run: how its API requests reach the API. The launch plan decides on the route, and
+the gateway uses it.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,14 @@ SignIn = Literal["none", "api_key", "vertex_key", "vertex_credentials", "account
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """`gateway`: through our gateway. `direct`: the CLI connects to the API itself, for `reason`.
-    `refused`: the run cannot start, for `reason`.
+    """How the API requests of one run reach the API.
 
-    `base_url` is the upstream that the user has set; None means Google's own. `key` is a secret.
-    `sign_in` is `none` if no real API is used (offline, replay). `is_expected`: a direct route
-    needs no warning.
+    - `kind` is `gateway` (through geminids' local gateway), `direct` (the CLI connects to the API
+      itself) or `refused` (the run cannot start). `reason` explains `direct` and `refused`.
+    - `base_url` is the URL of the API if the user has set one; None means Google's own URL.
+    - `sign_in` is how the run signs in. It is `none` if no real API is used (offline, replay).
+    - `key` is the API key or token. It is a secret.
+    - `is_expected` is true if a direct route needs no warning.
     """
 
     kind: Literal["gateway", "direct", "refused"]
@@ -40,18 +44,24 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hides_credentials(self) -> bool:
-        """Whether the CLI and its tools get no real credential. An account login stays with the
-        CLI."""
+        """Whether the CLI and its tools get no real credential. With an account login, this is
+        False, because the CLI itself uses the login.
+        """
         return self.kind == "gateway" and self.sign_in != "account"
 
     @property
     def is_nested(self) -> bool:
-        """Whether the requests go to the gateway of another run, whose tool started this one."""
+        """Whether the requests go to the gateway of an outer run. This is the case if a tool of
+        that run started this run.
+        """
         return any(TOKEN_PREFIX in text for text in (self.key, self.base_url) if text)
 
     @property
     def signs_in_by_session(self) -> bool:
-        """Whether each session of a warm process can have a token of its own. The CLI reads the key
-        of Vertex and the endpoint of Code Assist from the environment of the process (0.61.0,
-        contentGenerator.ts, server.ts)."""
+        """Whether each session of a warm process (a CLI process that serves several prompts) can
+        have its own token for the gateway.
+
+        This is not possible for Vertex AI and Code Assist. For them, the CLI reads the key and the
+        endpoint from the environment of the process (0.61.0, contentGenerator.ts, server.ts).
+        """
         return self.kind == "gateway" and self.api == "gemini"

@@ -1,4 +1,6 @@
-"""The interface of an upstream: a request goes in, parts of an answer come out."""
+"""The interface of an upstream (an object that answers the requests of the CLI), and the parts of
+which its answers consist.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from geminids.gateway.request import Request
 __all__ = [
     "Body",
     "Cut",
+    "Hang",
     "Head",
     "Mismatch",
     "Part",
     "SignInError",
-    "Stall",
     "Upstream",
     "UpstreamFault",
     "Wait",
@@ -26,7 +28,9 @@ __all__ = [
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Status and headers. `kind` describes the answer in a word or two, for people."""
+    """The first part of an answer: its HTTP status and headers. `kind` describes the answer in a
+    few words, for people.
+    """
 
     status: int
     headers: dict[str, str] = {}
@@ -34,34 +38,38 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A piece of the body. It is sent immediately."""
+    """A part of an answer: a piece of its body. The gateway sends it to the client immediately."""
 
     data: bytes
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Send nothing for this many seconds."""
+    """A part of an answer that sends nothing: the gateway pauses for this number of seconds."""
 
     seconds: float
 
 
-class Stall(msgspec.Struct, frozen=True):
-    """Send nothing more, until the client disconnects or the gateway closes."""
+class Hang(msgspec.Struct, frozen=True):
+    """A part of an answer that sends nothing: the gateway pauses until the client disconnects or
+    the gateway closes.
+    """
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Reset the connection here, in the middle of the answer."""
+    """A part of an answer that ends it: the gateway resets the connection immediately, in the
+    middle of the answer.
+    """
 
 
-Part = Head | Body | Wait | Stall | Cut
+Part = Head | Body | Wait | Hang | Cut
 
 
 class UpstreamFault(Exception):
-    """The upstream cannot be reached, or its answer broke off: no connection, a TLS error, an
-    answer that was cut.
+    """Raised if the API cannot be reached, or if its answer is incomplete.
 
-    `kind` is one of dns, connect, proxy, tls, cut, protocol; `gateway` is an error in the gateway
-    itself.
+    `kind` says what failed: `dns`, `connect`, `proxy`, `tls`, `protocol` (the answer is not valid
+    HTTP), `cut` (the answer ended early), `closed` (the run's lease answers no requests) or
+    `gateway` (an error in the gateway itself).
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -71,7 +79,9 @@ class UpstreamFault(Exception):
 
 
 class SignInError(Exception):
-    """The gateway cannot sign in. The CLI gets `status` and `message` as the API's answer."""
+    """Raised if the gateway cannot sign in to the API. The CLI gets this HTTP `status` and
+    `message` as an answer, as if the API had sent them.
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -80,7 +90,9 @@ class SignInError(Exception):
 
 
 class Mismatch(Exception):
-    """The cassette of a replay has no answer for a request."""
+    """Raised if the cassette that is replayed (a file with recorded answers) has no answer for a
+    request.
+    """
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -90,10 +102,11 @@ class Mismatch(Exception):
 
 @runtime_checkable
 class Upstream(Protocol):
-    """Answers requests. It yields one `Head` before the first `Body`; the end of the iteration ends
-    the answer.
+    """Interface of an object that answers the requests of the CLI.
 
-    Raises `UpstreamFault` if there is no answer, or if it breaks off.
+    `answer` yields the parts of the answer: one `Head`, then pieces of the body (`Body`). When the
+    iteration ends, the answer is complete. `UpstreamFault` is raised if there is no answer, or if
+    the answer is incomplete.
     """
 
     def answer(self, request: Request) -> AsyncIterator[Part]: ...
@@ -101,8 +114,9 @@ class Upstream(Protocol):
 
 @asynccontextmanager
 async def closing(parts: AsyncIterator[Part]) -> AsyncIterator[AsyncIterator[Part]]:
-    """Close the answer when the block is left. Otherwise the upstream would go on until the garbage
-    collector runs."""
+    """Close the answer `parts` at the end of the `async with` block. Otherwise an unfinished answer
+    would stay open until the garbage collector runs.
+    """
     try:
         yield parts
     finally:

@@ -1,7 +1,8 @@
-"""Gemini CLI on this machine: find it and its Node, install it, know what each release can do."""
+"""Find and install Gemini CLI and the Node that runs it, and describe each supported release."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from geminids.gemini.features import Release, release_of
@@ -26,8 +27,8 @@ __all__ = [
     "release_of",
 ]
 
-# Imported on first use: a run only needs to find the CLI. Installing is in
-# `geminids.gemini.install`.
+# Names from modules that are imported on first use, because a run does not need them. The functions
+# that install the CLI are in `geminids.gemini.install`.
 _LATE = {
     "Model": "models",
     "models_of": "models",
@@ -37,6 +38,4 @@ _LATE = {
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)

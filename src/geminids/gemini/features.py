@@ -1,4 +1,7 @@
-"""The supported releases of Gemini CLI and their differences. All version comparisons are here."""
+"""The supported releases of Gemini CLI, and the differences between them.
+
+All checks of the CLI's version are in this module.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,11 @@ NEWEST_TESTED = "0.61"
 
 
 class Release(msgspec.Struct, frozen=True):
-    """One release. An unknown or newer version counts as the newest tested one.
+    """One release of Gemini CLI. `version` is its version number; None if it is unknown.
+
+    A release whose version is unknown, or that is newer than the newest release that geminids is
+    tested with, is assumed to support what this newest release supports. In the example, 0.62.0 is
+    such a release.
 
     >>> release_of("0.60.1").ignores_local_env, release_of("0.62.0").ignores_local_env
     (False, True)
@@ -23,11 +30,15 @@ class Release(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The release's name in messages."""
+        """The name of the release for messages, such as "Gemini CLI 0.61.0"."""
         return f"Gemini CLI {self.version}" if self.version else "this Gemini CLI (version unknown)"
 
     def is_since(self, boundary: str) -> bool:
-        """Whether this is release `boundary` or newer. A preview counts as its release."""
+        """Return whether this release is the release `boundary` or a newer one.
+
+        A preview counts as the release that it precedes. An unknown version counts as newer than
+        all others.
+        """
         own, first = Version.parse(self.version), Version.parse(boundary)
         return own is None or first is None or own.core >= first.core
 
@@ -37,7 +48,7 @@ class Release(msgspec.Struct, frozen=True):
 
     @property
     def why_refused(self) -> str | None:
-        """Why geminids does not run this release, in one sentence; None if it does.
+        """A message that says why geminids does not run this release; None if geminids runs it.
 
         >>> release_of("0.41.2").why_refused
         'Gemini CLI 0.41.2 is too old: geminids needs 0.54 or newer; run `geminids install`'
@@ -48,24 +59,28 @@ class Release(msgspec.Struct, frozen=True):
 
     @property
     def is_tested(self) -> bool:
-        """Whether geminids is tested with it; previews and nightlies, maybe incomplete, are not."""
+        """Whether geminids is tested with this release.
+
+        This is False for previews and nightlies, for an unknown version, and for a release that is
+        too old to be supported or newer than `NEWEST_TESTED` (0.61.1 is not newer than 0.61).
+        """
         own, newest = Version.parse(self.version), Version.parse(NEWEST_TESTED)
         assert newest is not None
         return own is not None and own.final and self.is_supported and own.core[:2] <= newest.core[:2]
 
     @property
     def restricted_mode(self) -> bool:
-        """Whether it supports GEMINI_RESTRICTED_MODE."""
+        """Whether this release supports the environment variable GEMINI_RESTRICTED_MODE."""
         return self.is_since("0.59")
 
     @property
     def ignores_local_env(self) -> bool:
-        """Whether it supports the setting advanced.ignoreLocalEnv."""
+        """Whether this release supports the setting `advanced.ignoreLocalEnv`."""
         return self.is_since("0.61")
 
 
 def release_of(version: str | None) -> Release:
-    """Return the release with this version; pass None if the version is unknown.
+    """Return the release with this version number. `version` is None if the version is unknown.
 
     >>> release_of("0.54.4").is_supported, release_of(None).is_supported, release_of("0.53.0").is_supported
     (True, True, False)

@@ -1,4 +1,4 @@
-"""The model aliases and ids that each release of Gemini CLI knows."""
+"""The model ids and model aliases that each release of Gemini CLI knows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ __all__ = ["Model", "models_of"]
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A value for `--model`. An alias stands for the id in `means`; None if that is not fixed."""
+    """A value for the CLI's option `--model`: the id of a model, or an alias such as `flash`.
+
+    `means` is the model id that an alias stands for. It is None for model ids, and for an alias for
+    which the CLI chooses the model at run time.
+    """
 
     id: str
     kind: Literal["alias", "id"]
@@ -28,14 +32,14 @@ _EVERY = OLDEST_SUPPORTED
 # fmt: off
 _IDS: tuple[tuple[str, str, str], ...] = (  # since, id, note
     ("0.61", "gemini-3.8-flash",                   "newest flash"),
-    ("0.61", "gemini-3.5-flash-lite",              "newest flash-lite; the router of auto"),
+    ("0.61", "gemini-3.5-flash-lite",              "newest flash-lite; the router that auto uses"),
     (_EVERY, "gemini-3.5-flash",                   "flash"),
     (_EVERY, "gemini-3.1-flash-lite",              "flash-lite"),
     (_EVERY, "gemini-3.1-pro-preview",             "newest pro; needs preview access"),
-    (_EVERY, "gemini-3.1-pro-preview-customtools", "what auto and pro become with an API key"),
+    (_EVERY, "gemini-3.1-pro-preview-customtools", "used for auto and pro with an API key"),
     (_EVERY, "gemini-3-flash-preview",             "needs preview access"),
     (_EVERY, "gemini-3-pro-preview",               "needs preview access"),
-    (_EVERY, "gemini-2.5-pro",                     "what pro becomes without preview access"),
+    (_EVERY, "gemini-2.5-pro",                     "used for pro without preview access"),
     (_EVERY, "gemini-2.5-flash",                   "older flash"),
     (_EVERY, "gemini-2.5-flash-lite",              "older flash-lite"),
     (_EVERY, "gemma-4-31b-it",                     "open weights"),
@@ -44,17 +48,18 @@ _IDS: tuple[tuple[str, str, str], ...] = (  # since, id, note
 
 _ALIASES: tuple[tuple[str, str, str, str | None], ...] = (  # since, alias, note, means; the last matching row wins
     (_EVERY, "auto",       "a router chooses for each prompt", None),
-    (_EVERY, "pro",        "the best", "gemini-3.1-pro-preview"),
-    (_EVERY, "flash",      "the quick", "gemini-3.5-flash"),
-    (_EVERY, "flash-lite", "the cheapest", "gemini-2.5-flash-lite"),
-    ("0.61", "flash",      "the quick", "gemini-3.8-flash"),
-    ("0.61", "flash-lite", "the cheapest", "gemini-3.5-flash-lite"),
+    (_EVERY, "pro",        "best quality", "gemini-3.1-pro-preview"),
+    (_EVERY, "flash",      "fast", "gemini-3.5-flash"),
+    (_EVERY, "flash-lite", "cheapest", "gemini-2.5-flash-lite"),
+    ("0.61", "flash",      "fast", "gemini-3.8-flash"),
+    ("0.61", "flash-lite", "cheapest", "gemini-3.5-flash-lite"),
 )
 # fmt: on
 
 
 def models_of(release: Release) -> tuple[Model, ...]:
-    """Return the names that `release` knows, aliases first.
+    """Return the model aliases and the model ids that this release of the CLI knows. The aliases
+    come first.
 
     >>> from geminids.gemini.features import release_of
     >>> [model.means for model in models_of(release_of("0.60.0")) if model.id == "flash"]

@@ -1,4 +1,4 @@
-"""Read and merge the CLI's settings files, which are JSON with comments."""
+"""Read and merge the CLI's settings files. Their format is JSON with comments."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*+"?|//[^\n]*|/\*.*?(?:\*/|\Z)'
 
 
 class SettingsProblem(Exception):
-    """The CLI would reject this settings file."""
+    """Raised if a settings file of the CLI is not valid. The CLI would reject this file too."""
 
 
 def read_settings(text: str, where: str) -> Settings:
-    """Parse the text of a settings file, which is JSON with comments, as the CLI does.
+    """Parse the text of a settings file of the CLI (JSON with comments), in the same way as the
+    CLI.
+
+    If the text is not valid, `SettingsProblem` is raised. `where` is the name that the error
+    message uses for the file.
 
     >>> read_settings('{"model": {"name": "pro"}} // mine', "settings.json")
     {'model': {'name': 'pro'}}
@@ -34,7 +38,9 @@ def read_settings(text: str, where: str) -> Settings:
 
 
 def without_comments(text: str) -> str:
-    """Replace comments with spaces, so that line and column numbers do not change."""
+    """Return a JSON text with its comments replaced with spaces. So the line and column numbers in
+    error messages stay correct.
+    """
     return _STRING_OR_COMMENT.sub(
         lambda match: match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0]),
         text.removeprefix("\ufeff"),
@@ -42,7 +48,8 @@ def without_comments(text: str) -> str:
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Settings:
-    """Merge `over` into `under`, object by object; `over` wins.
+    """Merge two settings objects. If both contain the same key, the value in `over` is used; but if
+    both values are objects, these are merged in the same way.
 
     >>> merge({"a": {"x": 1, "y": 1}}, {"a": {"y": 2}})
     {'a': {'x': 1, 'y': 2}}

@@ -1,4 +1,6 @@
-"""The CLI's built-in tools, their capabilities, and the approval modes that allow them headless."""
+"""The CLI's built-in tools, the permissions that they need, and the approval modes that
+allow them.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,26 @@ __all__ = [
 SHELL = "run_shell_command"
 _MCP = "mcp_"
 
-# `always` means every mode, including plan; `yolo` means only that mode.
+# The approval modes in which a headless run may call a tool. `always`: all modes. `work`: all modes
+# except `plan`. `edit`: `auto_edit` and `yolo`. `yolo`: only `yolo`. `never`: none.
 Level = Literal["always", "work", "edit", "yolo", "never"]
 
 
 class BuiltIn(msgspec.Struct, frozen=True):
-    """One tool: its capability, if any, and the lowest mode that approves it headless."""
+    """A built-in tool of the CLI.
+
+    `level` says in which approval modes a headless run may call the tool: `always` (all modes),
+    `work` (all except `plan`), `edit` (`auto_edit` and `yolo`), `yolo` (only `yolo`) or `never`.
+    `capability` is the permission that the tool needs; None if it needs none.
+    """
 
     name: str
     level: Level
     capability: Capability | None = None
 
 
-# From the policy files of 0.61.0 (policies/*.toml); for renamed or removed tools, of earlier
-# releases. fmt: off
+# From the CLI's policy files (policies/*.toml) of 0.61.0, and for renamed and removed tools, from
+# those of earlier releases.
 BUILT_IN: tuple[BuiltIn, ...] = (
     BuiltIn("read_file", "always"),
     BuiltIn("read_many_files", "always"),
@@ -74,17 +82,18 @@ BUILT_IN: tuple[BuiltIn, ...] = (
     BuiltIn("exit_plan_mode", "yolo"),
     BuiltIn("ask_user", "never"),
 )
-# fmt: on
 
 _ROWS = {tool.name: tool for tool in BUILT_IN}
-# The built-in subagents. A rule for one is a rule for `invoke_agent` with its name.
+# The built-in subagents. The CLI applies a rule for a subagent to calls of `invoke_agent` that name
+# this subagent.
 AGENTS = ("codebase_investigator", "cli_help", "generalist")
-# One tool with two names: a rule for either applies to both (core/src/tools/tool-names.ts).
+# The new and the old name of one tool. A rule for one name applies to both
+# (core/src/tools/tool-names.ts).
 _RENAMED = ("grep_search", "search_file_content")
 
 
 def built_in(name: str) -> BuiltIn | None:
-    """Look up a built-in tool by name.
+    """Return the built-in tool with this name; None if there is none.
 
     >>> built_in("run_shell_command").capability, built_in("read_file").capability
     ('shell', None)
@@ -93,7 +102,8 @@ def built_in(name: str) -> BuiltIn | None:
 
 
 def known_as(name: str) -> tuple[str, ...]:
-    """Return all names of a tool. The CLI applies a rule for an old name to the new name too.
+    """Return all names of the tool `name`. Usually this is only `name` itself. If the CLI has
+    renamed the tool, these are the new and the old name.
 
     >>> known_as("grep_search"), known_as("glob")
     (('grep_search', 'search_file_content'), ('glob',))
@@ -102,16 +112,26 @@ def known_as(name: str) -> tuple[str, ...]:
 
 
 def tools_with(capability: Capability) -> tuple[str, ...]:
-    """Return the built-in tools of a capability. `mcp` also covers all tools of MCP servers."""
+    """Return the names of the built-in tools that need this permission (`capability`).
+
+    Tools of MCP servers, which need the permission `mcp`, are not included.
+    """
     return tuple(tool.name for tool in BUILT_IN if tool.capability == capability)
 
 
 def is_mcp_name(name: str) -> bool:
-    """Whether this is a tool of an MCP server (`mcp_<server>_<tool>`, since 0.33)."""
+    """Return whether the tool with this name belongs to an MCP server. The names of such tools have
+    the form `mcp_<server>_<tool>`.
+    """
     return name.startswith(_MCP) and name not in _ROWS
 
 
 def server_of(name: str, servers: tuple[str, ...]) -> str | None:
-    """Return the server of a tool: the longest name that matches, because names can contain `_`."""
+    """Return the MCP server that the tool `name` belongs to. None if it belongs to none of
+    `servers`.
+
+    Several servers can match, because the names of servers and tools can contain `_`. Then the
+    server with the longest name is returned.
+    """
     matching = [server for server in servers if name.startswith(f"{_MCP}{server}_")]
     return max(matching, key=len, default=None)

@@ -1,4 +1,6 @@
-"""Version numbers of Gemini CLI and Node, ordered by semver."""
+"""Parse and compare the version numbers of Gemini CLI and Node, by the rules of semantic versioning
+(semver).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ _SEMVER = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9
 
 
 class Version(NamedTuple):
-    """A version number. Versions compare as in semver: a preview comes before its release.
+    """A version number. Versions are compared as in semver (semantic versioning): a preview is
+    lower than its release.
+
+    `final` is False for a preview. `pre` is the part after the hyphen, in a form that can be
+    compared.
 
     >>> Version.parse("0.41.0-preview.2") < Version.parse("0.41.0") < Version.parse("0.41.2")
     True
@@ -27,7 +33,9 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: str | None) -> Version | None:
-        """Parse a version number; None for any other text, such as a tag."""
+        """Convert a text to a version number. Return None if the text is not a version number, for
+        example "latest".
+        """
         match = _SEMVER.fullmatch((text or "").strip())
         if match is None:
             return None
@@ -37,7 +45,9 @@ class Version(NamedTuple):
 
     @property
     def core(self) -> tuple[int, int, int]:
-        """The three numbers: a preview has the features of its release."""
+        """The three numbers of the version (major, minor, patch). A preview has the same numbers as
+        its release.
+        """
         return (self.major, self.minor, self.patch)
 
     def __str__(self) -> str:
@@ -46,5 +56,5 @@ class Version(NamedTuple):
 
 
 def _rank(part: str) -> tuple[int, int, str]:
-    # semver: a number sorts before a word; numbers sort by value.
+    # In semver, a number is lower than a word, and numbers are compared by value.
     return (0, int(part), "") if part.isdigit() else (1, 0, part)

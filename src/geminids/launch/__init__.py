@@ -1,1 +1,1 @@
-"""Turn options into a plan, and write the files that the plan needs."""
+"""Build the plan of a run from its options, and write the files that the run needs."""

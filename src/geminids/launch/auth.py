@@ -1,21 +1,34 @@
-"""Choose a sign-in that works without a terminal."""
+"""Find the way in which a run signs in to the API.
+
+The sign-in must work without a terminal. This module only reads files.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["Auth", "AuthMode", "choose_auth", "selected_type"]
+from geminids.gateway.request import Api
+from geminids.gemini.settings_file import Settings, SettingsProblem, merge, read_settings
+from geminids.launch.environment import read_dotenv
+from geminids.launch.home import SourceHome, regular_text
+from geminids.options import Options
+
+__all__ = ["Auth", "AuthMode", "ResolvedAuth", "choose_auth", "nearest_dotenv", "resolve_auth"]
 
 AuthMode = Literal["key", "vertex", "account", "adc", "other", "none"]
 
 
 class Auth(msgspec.Struct, frozen=True):
-    """A sign-in: its mode, its source, and the value for `security.auth.selectedType`.
+    """A way to sign in to the API.
 
-    If `selected_type` is None, the setting stays as it is.
+    `source` is the variable, file or setting that it comes from, for messages. `selected_type` is
+    the value for the CLI's setting `security.auth.selectedType`; with None, that setting is not
+    changed.
     """
 
     mode: AuthMode
@@ -31,19 +44,118 @@ _MODES: dict[str, AuthMode] = {
     "cloud-shell": "adc",
     "compute-default-credentials": "adc",
 }
+# Prefixes of the variables in a `.env` file that decide how requests reach the API.
+_ROUTING = (
+    "CODE_ASSIST_",
+    "GEMINI_API_KEY",
+    "GEMINI_SANDBOX",
+    "GOOGLE_",
+    "HTTP",
+    "NODE_EXTRA_CA_CERTS",
+    "NO_PROXY",
+)
+_SELECTED_TYPES: dict[Api, str] = {
+    "gemini": "gemini-api-key",
+    "vertex": "vertex-ai",
+    "code_assist": "oauth-personal",
+}
+
+
+class ResolvedAuth(msgspec.Struct, frozen=True, kw_only=True):
+    """The sign-in of a run, with the values that decide how its requests reach the API.
+
+    The CLI will use `env` and `settings`. `api` is the API that the run calls; when a run replays
+    recorded requests, it is the API of the recording.
+    """
+
+    auth: Auth
+    env: dict[str, str]
+    settings: Settings
+    api: Api = "gemini"
+
+
+def resolve_auth(
+    options: Options,
+    env: Mapping[str, str],
+    source: SourceHome,
+    cwd: str | os.PathLike[str],
+) -> ResolvedAuth:
+    """Find the sign-in of a run. `source` is the home whose settings the run uses.
+
+    The returned `env` contains the parameter `env` and the variables of the user's `.env` file. If
+    `options.trust_workspace` is set, it also contains the sign-in and proxy variables of the
+    workspace's `.env` file. A variable of the parameter overrides the same variable of a file.
+    """
+    file, variables = nearest_dotenv(Path(cwd), source.path, trusted=False)
+    only = options.env_only
+    variables = {name: value for name, value in variables.items() if only is None or name in only}
+    files = [(file, variables)]
+    settings = source.settings
+    workspace_type = None
+    if options.trust_workspace:
+        file, variables = nearest_dotenv(Path(cwd), source.path, trusted=True)
+        files.append(
+            (file, {name: value for name, value in variables.items() if name.upper().startswith(_ROUTING)})
+        )
+        folder_settings = _folder_settings(cwd)
+        settings, workspace_type = merge(settings, folder_settings), _selected_type(folder_settings)
+    api: Api = "gemini"
+    merged = {name: value for _, variables in files for name, value in variables.items()} | dict(env)
+    if options.replay is not None:
+        # Imported late: it loads OpenSSL (hashlib), which would delay every run.
+        from geminids.gateway.cassette.cassette import cassette_api
+
+        api = cassette_api(options.replay)
+        auth = Auth("none", "replay", _SELECTED_TYPES[api])
+    elif options.offline:
+        auth = Auth("none", "offline", _SELECTED_TYPES[api])
+    elif options.key_from is not None:
+        auth = Auth("key", "key_from", _SELECTED_TYPES[api])
+    else:
+        auth = choose_auth(merged, source.settings, workspace_type)
+        file = next((file for file, variables in reversed(files) if auth.source in variables), None)
+        if file is not None and not env.get(auth.source):
+            auth = msgspec.structs.replace(auth, source=f"{auth.source} in {file}")
+    return ResolvedAuth(auth=auth, env=merged, settings=settings, api=api)
+
+
+def nearest_dotenv(cwd: Path, home: Path, *, trusted: bool) -> tuple[Path | None, dict[str, str]]:
+    """Return the path of the `.env` file that the CLI reads, and the variables in this file.
+
+    If `trusted`, search `cwd`, the folders above it and `home`, as the CLI does (settings.ts,
+    findEnvFile); otherwise search only `home`. The result is `(None, {})` if there is no file.
+    """
+    folders = (cwd, *cwd.parents, home) if trusted else (home,)
+    for file in (folder / name for folder in folders for name in (".gemini/.env", ".env")):
+        text = regular_text(file)
+        if text is not None:
+            return file, read_dotenv(text)
+    return None, {}
+
+
+def _folder_settings(cwd: str | os.PathLike[str]) -> Settings:
+    file = Path(cwd, ".gemini", "settings.json")
+    try:
+        return read_settings(file.read_text("utf-8"), str(file))
+    except (OSError, UnicodeDecodeError, SettingsProblem):
+        return {}  # the CLI cannot read it either
 
 
 def choose_auth(
     environ: Mapping[str, str], user_settings: Mapping[str, Any], workspace_type: str | None = None
 ) -> Auth:
-    """Choose the sign-in from the environment, or else from the user's settings.
+    """Choose the sign-in of a run.
 
-    `workspace_type` is the sign-in that a trusted folder's settings select. It wins, because in the
-    CLI these settings override all others.
+    The first of these decides: `workspace_type`, variables for an account, Vertex AI or a key, the
+    user's settings, variables for the credentials of a machine. `workspace_type` is the sign-in
+    that a trusted folder's settings select, or None. It comes first, because the CLI prefers these
+    settings to all others.
 
-    The CLI itself prefers the user's settings to the environment. We do not: a key in the
-    environment was set for this process. Without `selectedType`, a run with GOOGLE_GEMINI_BASE_URL
-    exits with 41 whatever key it has (validateNonInterActiveAuth.ts does not know `gateway`).
+    The CLI itself prefers the user's settings to the environment. We prefer the environment,
+    because a key in it was set for this process. A sign-in with an account, Vertex AI or a key from
+    the environment has a `selected_type`. The CLI needs it: without it, a run with
+    GOOGLE_GEMINI_BASE_URL exits with code 41, even if there is a key (validateNonInterActiveAuth.ts
+    does not know `gateway`).
     """
     if workspace_type:
         return Auth(_MODES.get(workspace_type, "other"), "the folder's settings, security.auth.selectedType")
@@ -53,7 +165,7 @@ def choose_auth(
         return Auth("vertex", "GOOGLE_GENAI_USE_VERTEXAI", "vertex-ai")
     if environ.get("GEMINI_API_KEY"):
         return Auth("key", "GEMINI_API_KEY", "gemini-api-key")
-    chosen = selected_type(user_settings)
+    chosen = _selected_type(user_settings)
     if chosen:
         return Auth(_MODES.get(chosen, "other"), "settings security.auth.selectedType")
     if environ.get("CLOUD_SHELL") == "true" or environ.get("GEMINI_CLI_USE_COMPUTE_ADC") == "true":
@@ -61,8 +173,8 @@ def choose_auth(
     return Auth("none", "nothing found")
 
 
-def selected_type(settings: Mapping[str, Any]) -> str | None:
-    """Return the sign-in that the settings select, if any."""
+def _selected_type(settings: Mapping[str, Any]) -> str | None:
+    """Return the value of `security.auth.selectedType`, or None if it is not set."""
     value: Any = settings
     for name in ("security", "auth", "selectedType"):
         value = value.get(name) if isinstance(value, dict) else None

@@ -1,4 +1,8 @@
-"""Build the plan of a run from its context and the gateway's endpoint. Pure: no files, no sockets."""
+"""Build the plan of a run: all values that are needed to start it.
+
+The plan is built from a prepared context and the address of the gateway. The functions read no
+files and open no sockets.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,13 @@ from geminids.launch.gateway_env import NO_KEY, Endpoint, bypass_proxies, gatewa
 from geminids.launch.plan import Plan, WarmPlan, Writes
 from geminids.launch.prepare import TRUST_WORKSPACE, Context, takes_effect_if_trusted
 from geminids.options import Options
+from geminids.redact import secrets_of
 
 __all__ = ["build_headless", "build_warm"]
 
 _SKIP_TRUST = "--skip-trust"
-# Variables of one terminal or one point in time. Warm processes outlive both: drop the variables,
-# so that plans that differ only in them can share a process.
+# Variables that describe one terminal or one moment. A warm process serves runs from several
+# terminals: without these variables, runs from different terminals can share a process.
 _TRANSIENT = (
     "_",
     "COLUMNS",
@@ -44,10 +49,10 @@ _TRANSIENT = (
 
 
 def build_headless(context: Context, endpoint: Endpoint | None, *, resumed: Path | None = None) -> Plan:
-    """Build the plan of a headless run.
+    """Build the plan of a headless run: all values that are needed to start it.
 
-    `endpoint` is the gateway's, or None on a direct route. `resumed` is the file of the resumed
-    session.
+    `endpoint` is None if the run does not use the gateway. `resumed` is the file of the session
+    that the run resumes, or None.
     """
     message = context.message
     assert message is not None, "prepared without a prompt"
@@ -80,13 +85,17 @@ def build_headless(context: Context, endpoint: Endpoint | None, *, resumed: Path
 
 
 def build_warm(context: Context, endpoint: Endpoint | None) -> WarmPlan:
-    """Build the plan of a warm session and of the process that serves it."""
+    """Build the plan of a warm session, and of the process that serves it.
+
+    The plan contains all values that are needed to start both. `endpoint` is None if the session
+    does not use the gateway.
+    """
     settings = context.settings
     env = {name: value for name, value in _environment(context, endpoint).items() if name not in _TRANSIENT}
-    # Every session/new loads the settings of its folder. Headless runs use `--skip-trust`; here
-    # that trust would also load the repository's settings (acpSessionManager.ts). So trust the
-    # folder only if nothing in it would take effect. In an untrusted folder, `default` is the only
-    # approval mode: `prepare` refuses the others.
+    # Headless runs use `--skip-trust`. A warm process must not: with trust, every session/new also
+    # loads the repository's settings (acpSessionManager.ts). So trust the folder only if it
+    # contains nothing that would take effect. In an untrusted folder, the CLI allows only the
+    # approval mode `default`: `prepare` refuses the other modes.
     if not context.options.trust_workspace and not any(map(takes_effect_if_trusted, settings.neutralised)):
         env[TRUST_WORKSPACE] = "true"
     return WarmPlan(
@@ -127,8 +136,9 @@ def _environment(context: Context, endpoint: Endpoint | None) -> dict[str, str]:
 def _secrets(context: Context, endpoint: Endpoint | None) -> frozenset[str]:
     if endpoint is None or context.route.kind != "gateway":
         return context.secrets
-    own = (context.route.key, endpoint.key, endpoint.token)
-    return context.secrets.union(secret for secret in own if secret and secret != NO_KEY)
+    # A key that is too short to be a secret would mask ordinary text.
+    keys = secrets_of({"GEMINI_API_KEY": context.route.key or "", "GOOGLE_API_KEY": endpoint.key or ""})
+    return (context.secrets | keys | {endpoint.token}) - {NO_KEY, ""}
 
 
 def _run_flags(options: Options, session_id: str | None) -> Sequence[str]:

@@ -18,7 +18,7 @@ __all__ = [
     "telemetry_environment",
 ]
 
-# Variables that could send an offline run's requests elsewhere than to loopback.
+# With these variables, the CLI could send an offline run's requests to the network.
 _NETWORK = (
     "GOOGLE_API_KEY",
     "GOOGLE_GENAI_USE_VERTEXAI",
@@ -30,16 +30,19 @@ _NETWORK = (
 
 # Programs need these to find their files and to use the user's language.
 _NEEDED = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM")
-# Prefix of our own variables. A run that is started by a tool of another run needs them.
+# Prefix of our own variables. A run needs them if a tool of another run started it.
 _OURS = "GEMINI_CLI_GEMINIDS_"
 
 
 class EnvFileProblem(Exception):
-    """A line of an env file that is not NAME=value."""
+    """A line of an env file does not have the form NAME=value."""
 
 
 def read_env_file(text: str, where: str) -> dict[str, str]:
-    """Parse NAME=value lines. `export`, quotes, comments and blank lines are allowed.
+    """Parse the text of an env file: one NAME=value per line.
+
+    `export`, quotes, comments and blank lines are allowed. `where` is the file's name for messages.
+    Raises `EnvFileProblem`.
 
     >>> read_env_file('export A="x y"  # note\\nB=2', ".env")
     {'A': 'x y', 'B': '2'}
@@ -55,7 +58,7 @@ def read_env_file(text: str, where: str) -> dict[str, str]:
         name = name.strip()
         if not equals or not name.replace("_", "a").isalnum():
             # Do not show the line: it may contain a secret.
-            raise EnvFileProblem(f"{where}, line {number}: not NAME=value")
+            raise EnvFileProblem(f"{where}, line {number} is not NAME=value")
         variables[name] = _unquoted(value.strip())
     return variables
 
@@ -71,7 +74,12 @@ def _unquoted(value: str) -> str:
 def base_environment(
     environ: Mapping[str, str], options: Options, from_file: Mapping[str, str]
 ) -> dict[str, str]:
-    """Merge the variables of this process, of the env file and of the options. Apply `env_only`."""
+    """Return the environment of a run, before we add our own variables.
+
+    A variable of `options.env` overrides the same variable of the env file (`from_file`), which
+    overrides `environ`. If `options.env_only` is set, only the variables that it names, and a few
+    that every program needs, are taken from `environ`.
+    """
     if options.env_only is not None:
         named = {*options.env_only, *_NEEDED}
         environ = {name: value for name, value in environ.items() if name in named or name.startswith(_OURS)}
@@ -79,7 +87,7 @@ def base_environment(
 
 
 def headless_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Add the variables that every run needs."""
+    """Return `environ` with the variables that make the CLI work without a terminal."""
     ours = {
         # Run the CLI as one process: its launcher swallows signals, and killing it orphans the
         # agent (#25590).
@@ -93,7 +101,8 @@ def headless_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def telemetry_environment(outfile: str) -> dict[str, str]:
     """Return variables that make the CLI write telemetry to a file.
 
-    As settings, each run would need its own home.
+    The CLI's settings could do the same. But runs share a settings file, and each run has its own
+    telemetry file.
     """
     return {
         "GEMINI_TELEMETRY_ENABLED": "true",
@@ -104,7 +113,7 @@ def telemetry_environment(outfile: str) -> dict[str, str]:
 
 
 def offline_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Remove variables that could send an offline run's requests elsewhere than to loopback."""
+    """Return `environ` without variables by which an offline run could send its requests."""
     return {name: value for name, value in environ.items() if name not in _NETWORK}
 
 
@@ -114,8 +123,8 @@ _BLANK = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join
     map(chr, range(0x2000, 0x200B))
 )
 _BEGIN, _END = r"(?:\A|(?<=[\n\r\u2028\u2029]))", r"(?=[\n\r\u2028\u2029]|\Z)"
-# The expression of dotenv (lib/main.js, LINE): a name, `=` (or `: `), a value in quotes or up to a
-# comment. It is compiled on first use, because most folders have no such file.
+# The regular expression of dotenv (lib/main.js, LINE): a name, `=` or `: `, and a value that is in
+# quotes or ends at a comment. It is compiled on first use, because most folders have no `.env`.
 _LINE = (
     rf"""{_BEGIN}{_S}*(?:export{_S}+)?([\w.-]+)(?:{_S}*={_S}*?|:{_S}+?)"""
     rf"""({_S}*'(?:\\'|[^'])*'|{_S}*"(?:\\"|[^"])*"|{_S}*`(?:\\`|[^`])*`|[^#\r\n]+)?"""
@@ -144,12 +153,15 @@ def read_dotenv(text: str) -> dict[str, str]:
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Return every name that a `.env` file could set. It may return too many names, never too few.
+    """Return every variable name that a `.env` file could set.
+
+    The result never misses a name that the file sets, but may contain others. In the example, `B`
+    is only a part of the value of `A`.
 
     >>> names_in('A = "\\nB=2\\n"')
     ('A', 'B')
     """
-    # Collapse whitespace (as JavaScript defines it) first, so that the search takes linear and not
-    # quadratic time.
+    # First replace each run of whitespace (as JavaScript defines it) with one character. Otherwise
+    # the search takes quadratic time.
     text = re.sub(r"[\s\ufeff]+", lambda run: " " if _LINE_ENDS.isdisjoint(run[0]) else "\n", text)
     return tuple(dict.fromkeys(match[1] for match in re.finditer(_NAME, text, re.MULTILINE)))

@@ -1,10 +1,10 @@
-"""Errors before a run starts.
+"""Errors that prevent a run from starting.
 
-    Refused            the run cannot start; carries the failure for its result
+    Refused            the run cannot start; contains the failure for the run's result
     PromptProblem      the prompt, or a file that an option adds to it, cannot be sent
-    WorkspaceProblem   something in the folder makes a run impossible or unsafe
+    WorkspaceProblem   something in the working folder makes a run impossible or unsafe
 
-`prepare` turns the other two into `Refused`.
+`prepare` catches `PromptProblem` and `WorkspaceProblem` and raises `Refused` in their place.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ __all__ = ["PromptProblem", "Refused", "WorkspaceProblem"]
 
 
 class Refused(Exception):
-    """The run cannot start; no process was spawned. `failure` has the reason and what to do.
+    """The run cannot start. No process was started.
 
-    `headless_can`: a headless run can start, only a warm process cannot.
+    `failure` contains the reason and a hint. `headless_can` is True if the reason concerns only
+    warm processes, so that a headless run with the same options can start.
     """
 
     def __init__(self, kind: FailureKind, message: str, hint: str, *, headless_can: bool = False) -> None:
@@ -29,7 +30,10 @@ class Refused(Exception):
 
 
 class PromptProblem(Exception):
-    """The prompt, or a file that an option adds to it, cannot be sent. `hint` says what to do."""
+    """The prompt, or a file that an option adds to it, cannot be sent. `hint` says what to do.
+
+    `kind` says whether the prompt or an option is wrong.
+    """
 
     def __init__(
         self, message: str, hint: str, kind: Literal["bad_prompt", "bad_option"] = "bad_prompt"
@@ -40,7 +44,7 @@ class PromptProblem(Exception):
 
 
 class WorkspaceProblem(Exception):
-    """Something in the folder makes a run impossible or unsafe. `hint` says what to do."""
+    """Something in the working folder makes a run impossible or unsafe. `hint` says what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

@@ -1,6 +1,7 @@
-"""Build the environment of a CLI that uses the gateway.
+"""Build the environment of a CLI process that sends its requests to the gateway.
 
-The run's token replaces credentials, and loopback bypasses proxies.
+The gateway is a local server. The run's token for it replaces the real credentials. Requests to the
+gateway bypass proxies.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from geminids.gateway.route import Route
 __all__ = ["NO_KEY", "PLACEHOLDER", "Endpoint", "bypass_proxies", "gateway_environment"]
 
 NO_KEY = "geminids-holds-the-key"
-"""The value of the key variable in processes where each session gets its own token.
+"""The value of the API key variable in a process where each session gets its own token.
 
-It authorizes nothing.
+No API accepts this value.
 """
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 _SHORTEST = 8
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
-# Variables that choose a sign-in, hold a key or name the address of an API. A run gets only those
-# it needs.
+# Variables that choose a sign-in, contain a key or set the address of an API. Remove them all;
+# `_variables` then sets those that the run needs.
 _SIGN_IN = (
     "GEMINI_API_KEY",
     "GOOGLE_API_KEY",
@@ -33,8 +34,8 @@ _SIGN_IN = (
     "GOOGLE_GEMINI_BASE_URL",
     "GOOGLE_VERTEX_BASE_URL",
 )
-# Variables with the machine's Google credentials. The gateway uses them; the CLI and its tools do
-# not need them.
+# Variables with the machine's Google credentials. Only the gateway uses these credentials. The CLI
+# and its tools do not need them.
 _MACHINE_CREDENTIALS = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_CLOUD_ACCESS_TOKEN",
@@ -43,9 +44,10 @@ _MACHINE_CREDENTIALS = (
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """The gateway's address, the token of the run, and `variables` for the tools of the run.
+    """The gateway's address and the token with which a run signs in to the gateway.
 
-    `key` is the API key, if the gateway read it itself (`key_from`).
+    `variables` are further environment variables for the tools of the run. `key` is the real API
+    key, if the gateway read it from the option `key_from`.
     """
 
     url: str
@@ -58,16 +60,17 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 PLACEHOLDER = Endpoint("http://127.0.0.1:<port>", NO_KEY)
-"""For plans that are only shown or checked."""
+"""The endpoint of plans that are only shown or checked: no gateway runs."""
 
 
 def gateway_environment(
     env: Mapping[str, str], route: Route, endpoint: Endpoint, *, blank: bool = False
 ) -> dict[str, str]:
-    """Add the gateway's address and the run's token to `env`, and remove real keys.
+    """Return `env` with the gateway's address and the run's token, and without real keys.
 
-    `blank`: set removed variables to "", because the CLI takes unset ones from a trusted folder's
-    `.env`.
+    The variables of the sign-in are removed, and every other variable that contains the real key,
+    such as `COPY` in the example. If `blank`, the variables of the sign-in are set to "" and not
+    removed: in a trusted folder, the CLI would read a missing variable from the folder's `.env`.
 
     >>> key = Route(kind="gateway", sign_in="api_key", key="AIza-k3y")
     >>> gateway_environment({"GEMINI_API_KEY": "AIza-k3y", "COPY": "--key=AIza-k3y"}, key, Endpoint("http://x", "t"))
@@ -90,7 +93,7 @@ def gateway_environment(
 
 
 def _variables(route: Route, endpoint: Endpoint) -> dict[str, str]:
-    """Return the variables that make the CLI use the gateway, for the API of the route."""
+    """Return the variables that make the CLI send its requests to the gateway."""
     if route.api == "code_assist":
         endpoint_url = {"CODE_ASSIST_ENDPOINT": f"{endpoint.url}/{endpoint.token}"}
         if route.sign_in == "account":
@@ -107,17 +110,20 @@ def _variables(route: Route, endpoint: Endpoint) -> dict[str, str]:
 
 
 def _holds(text: str, key: str) -> bool:
-    """Whether `text` contains the key.
+    """Whether `text` contains `key`.
 
-    A key of a few letters must be equal: it could be part of PATH by chance.
+    A short key could by chance be a part of another value, such as that of PATH. So for a short
+    key, the result is True only if `text` is equal to the key.
     """
     return text == key or (len(key) >= _SHORTEST and key in text)
 
 
 def bypass_proxies(env: Mapping[str, str]) -> dict[str, str]:
-    """Exclude loopback from the proxies, for the CLI's requests to the gateway.
+    """Return `env` with variables that make the CLI reach the gateway without a proxy.
 
-    Tools still use the proxies.
+    The names `127.0.0.1` and `localhost` are added to the lists in `NO_PROXY` and `no_proxy`. For
+    all other addresses, the CLI and its tools still use the proxies. If `env` sets no proxy, the
+    result is equal to `env`.
     """
     if not any(env.get(name) for name in _PROXIES):
         return dict(env)

@@ -1,4 +1,7 @@
-"""Private homes: the CLI reads our settings there, and stores sessions in the user's home."""
+"""Create the private home of a run: a home folder for the CLI, with our settings.
+
+Links in the private home lead to the user's home, where the CLI stores its sessions.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +34,24 @@ __all__ = [
 
 
 def skill_links(home: Path, folders: Sequence[str]) -> dict[str, str]:
-    """Return links (path in the private home: target) for these skills and the user's own.
+    """Return the links that add skills to a private home: path in the private home → target.
 
-    Without `folders`, there are no links: the home links the user's folder of skills as a whole.
-    If two skills have the same name, the later folder wins, and every folder wins over the user's
-    skill. The other skill gets no link, because the CLI would choose between them by its own rules.
-    Raises `Refused` if a folder has no skill.
+    `home` is the user's home; `folders` are the skills that the caller adds. The links include the
+    user's own skills. If `folders` is empty, the result is empty too, because `write_home` then
+    links the user's skills folder as a whole.
+
+    If two skills have the same name, only one gets a link, because the CLI would choose between
+    them by its own rules. A later entry of `folders` has precedence over an earlier one, and every
+    entry over a skill of the user. Raises `Refused` if a folder contains no valid skill.
     """
     if not folders:
         return {}
-    skills = {_name(folder): os.path.abspath(folder) for folder in folders}
+    skills = {_skill_name(folder): os.path.abspath(folder) for folder in folders}
     links: dict[str, str] = {}
-    for tier in (".gemini/skills", ".agents/skills"):
-        for entry in _entries(home / tier):
-            if _name_of_entry(home / tier / entry) not in skills:
-                links[f"{tier}/{entry}"] = str(home / tier / entry)
+    for parent in (".gemini/skills", ".agents/skills"):
+        for entry in _entries(home / parent):
+            if _user_skill_name(home / parent / entry) not in skills:
+                links[f"{parent}/{entry}"] = str(home / parent / entry)
     for entry in _entries(home / ".agents"):
         if entry != "skills":
             links[f".agents/{entry}"] = str(home / ".agents" / entry)
@@ -54,7 +60,7 @@ def skill_links(home: Path, folders: Sequence[str]) -> dict[str, str]:
     return links
 
 
-def _name(folder: str) -> str:
+def _skill_name(folder: str) -> str:
     file = os.path.join(folder, "SKILL.md")
     head = read_skill(file)
     if head.why is not None:
@@ -66,8 +72,11 @@ def _name(folder: str) -> str:
     return head.name
 
 
-def _name_of_entry(entry: Path) -> str | None:
-    """Return the name of a user's skill. The entry is its folder, or a SKILL.md at the top level."""
+def _user_skill_name(entry: Path) -> str | None:
+    """Return the name of one of the user's skills, or None if it is not valid.
+
+    `entry` is the skill's folder, or a SKILL.md that is directly in the skills folder.
+    """
     file = entry if entry.name == "SKILL.md" else entry / "SKILL.md"
     head = read_skill(str(file))
     return head.name if head.why is None else None
@@ -81,18 +90,19 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _unused_path(folder: str, taken: dict[str, str]) -> str:
-    """Return an unused path named after the folder.
+    """Return an unused path in the private home for a skill, named after the skill's `folder`.
 
-    The CLI ignores hidden folders and node_modules.
+    `taken` are the used paths. The path is not hidden and does not end in node_modules, because the
+    CLI ignores such folders.
     """
     name = os.path.basename(folder).lstrip(".") or "skill"
     paths = (f".gemini/skills/{name}{more}" for more in ("", *(f"-{n}" for n in range(2, len(taken) + 4))))
     return next(path for path in paths if path not in taken and not path.endswith("/node_modules"))
 
 
-# Contents of the user's `.gemini` that a run uses. They are linked and not copied, so that a login
-# that the CLI refreshes is refreshed for the user too. Never link settings.json,
-# trustedFolders.json, projects.json.
+# Contents of the user's `.gemini` that a run uses. We link them and do not copy them: if the CLI
+# refreshes a login, the user's file is updated too. Never link settings.json, trustedFolders.json
+# or projects.json.
 _LINKED = (
     "skills",
     "extensions",
@@ -109,13 +119,17 @@ _LINKED = (
 )
 # Files that may contain an API key.
 _WITH_KEYS = (".env", "gemini-credentials.json")
-# Linked even if the user has none yet: the CLI must store sessions in the user's home.
+# These folders are created in the user's home if they are missing, and always linked: the CLI must
+# store sessions in the user's home.
 _SHARED = ("tmp", "history")
 _SEPARATOR = "\0"
 
 
 class SourceHome(msgspec.Struct, frozen=True):
-    """The home whose `.gemini` a run uses, and the settings in it."""
+    """The home whose `.gemini` folder a run uses, and the settings in it.
+
+    `name` is "user", "isolated" or "given" (a path that the caller gave).
+    """
 
     name: str
     path: Path
@@ -127,15 +141,17 @@ class SourceHome(msgspec.Struct, frozen=True):
 
 
 def source_home(home: str, environ: Mapping[str, str], places: Places) -> SourceHome:
-    """Find the home: the user's own, an isolated one without the user's files, or a path.
+    """Return the home that the option `home` selects.
 
-    Raises SettingsProblem if its settings.json cannot be read: the CLI would refuse it too.
+    `home` is "user" (the user's own home), "isolated" (a home without the user's files) or a path.
+    Raises `SettingsProblem` if the home's settings.json cannot be read: the CLI would not start
+    with it.
     """
     if home == "isolated":
         return SourceHome("isolated", places.homes / "isolated", {})
     if home == "user":
-        # If a tool of another run started this one, GEMINI_CLI_HOME is that run's private home,
-        # with that run's settings. SOURCE names the user's home.
+        # If a tool of another run started this run, GEMINI_CLI_HOME is the private home of that
+        # other run. The variable SOURCE then contains the path of the user's home.
         named = environ.get(SOURCE) or environ.get("GEMINI_CLI_HOME") or environ.get("HOME")
         path = Path(named or os.path.expanduser("~")).absolute()
     else:
@@ -151,16 +167,20 @@ def source_home(home: str, environ: Mapping[str, str], places: Places) -> Source
 
 
 class PrivateHome(msgspec.Struct, frozen=True, kw_only=True):
-    """The home for the CLI (`GEMINI_CLI_HOME`): its path and contents. `write_home` writes it."""
+    """The private home of a run: the home folder that its CLI uses (`GEMINI_CLI_HOME`).
+
+    `write_home` creates it at `path`, with links to the files of `source`. `skill_links` is the
+    result of the function `skill_links`.
+    """
 
     path: Path
     source: SourceHome
     settings: Settings
     files: dict[str, str] = {}
-    """More files, by their path in the home."""
+    """Further files to write: path in the private home → text."""
     skill_links: dict[str, str] = {}
     without: tuple[str, ...] = ()
-    """Files of the source home that are not linked."""
+    """Names of files in the source home that are not linked."""
 
 
 def plan_home(
@@ -172,12 +192,13 @@ def plan_home(
     skills: Mapping[str, str] = {},
     hides_key: bool = False,
 ) -> PrivateHome:
-    """Plan the private home for these settings. Pure.
+    """Return the private home for these settings. It is not written yet.
 
-    `skills` comes from `skill_links`. `hides_key`: do not link files that may contain the API key.
+    `files` are further files (path in the home → text). `skills` comes from `skill_links`. With
+    `hides_key`, files that may contain the API key are not linked.
 
-    The name of the home is a hash of its contents: runs with the same settings share a home, and
-    runs with different settings do not.
+    The name of the home contains a hash of its contents: runs with the same settings share a home,
+    and runs with different settings use different homes.
     """
     without = _WITH_KEYS if hides_key else ()
     contents = (
@@ -204,7 +225,7 @@ def _settings_text(settings: Settings) -> str:
 
 
 def write_home(home: PrivateHome) -> None:
-    """Write the home, or the parts that are missing; raises OSError."""
+    """Write those parts of the private home that are missing or have changed. Raises `OSError`."""
     source, links = home.source, home.skill_links
     private_dir(home.path)
     gemini = private_dir(home.path / ".gemini")
@@ -227,17 +248,17 @@ def write_home(home: PrivateHome) -> None:
         private_dir((home.path / name).parent)
         _write_private(home.path / name, content)
     _write_private(gemini / "settings.json", _settings_text(home.settings))
-    # Fail here if the file system is read-only: the CLI would hang without a message.
+    # Raise an error here if the file system is read-only: the CLI would hang without a message.
     draft = gemini / f".draft-{os.getpid()}-{os.urandom(4).hex()}"
     draft.touch(mode=0o600)
     draft.unlink()
 
 
 def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
-    """Return the secrets in files that the CLI reads and passes to its tools and MCP servers.
+    """Return the secrets in `.env` files and in the user's settings for MCP servers.
 
-    The CLI reads only the first `.env`, from the folder upwards and then in the home (settings.ts,
-    findEnvFile). This function reads all of them, because a tool can read them all.
+    The `.env` files in `cwd`, in the folders above it and in the home are read. The CLI reads only
+    the first of them (settings.ts, findEnvFile), but a tool can read each of them.
     """
     folders = (Path(cwd), *Path(cwd).parents, source.path)
     secrets = secrets_of(_mcp_variables(source.settings))
@@ -247,9 +268,9 @@ def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
 
 
 def regular_text(file: Path) -> str | None:
-    """Return the text of a regular file, else None.
+    """Return the text of a regular file, or None if it cannot be read or is not a regular file.
 
-    Reading another kind, such as a FIFO, could block forever.
+    To read another kind of file, such as a FIFO, could block forever.
     """
     try:
         return file.read_text("utf-8", "replace") if file.is_file() else None
@@ -271,17 +292,20 @@ def _mcp_variables(settings: Settings) -> dict[str, str]:
 
 
 def _digest(text: str) -> str:
-    """Hash the contents of a home for its name.
+    """Return a hash of a home's contents, for the name of the home.
 
-    Not with hashlib: it loads OpenSSL, which delays the spawn by 16 ms, and this hash need not be
-    secure.
+    The function does not use hashlib, because that loads OpenSSL, which delays the start by 16 ms.
+    The hash need not be secure.
     """
     data = text.encode("utf-8", "surrogateescape")
     return f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}"
 
 
 def _context_files(folder: Path) -> list[str]:
-    """Return the Markdown files in a folder: `context.fileName` may name any of them."""
+    """Return the names of the Markdown files in a folder.
+
+    The setting `context.fileName` can name any of them as a context file.
+    """
     try:
         return [name for name in os.listdir(folder) if name.endswith(".md")]
     except OSError:
@@ -296,7 +320,7 @@ def _link(link: Path, target: Path) -> None:
     except FileNotFoundError:
         pass
     except OSError:
-        return  # keep it: the CLI replaced the link by its own file
+        return  # the CLI replaced the link with its own file: keep that file
     try:
         link.symlink_to(target)
     except FileExistsError:

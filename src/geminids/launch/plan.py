@@ -1,4 +1,4 @@
-"""Plans: everything needed to start a run or a warm process, as plain values."""
+"""Plans: plain values with everything that is needed to start a run or a warm process."""
 
 from __future__ import annotations
 
@@ -19,20 +19,30 @@ __all__ = ["Plan", "WarmPlan", "Writes"]
 
 
 class Writes(msgspec.Struct, frozen=True, kw_only=True):
-    """What `write` creates before the CLI starts."""
+    """The files and folders that `write` creates before the CLI starts.
+
+    `home` is the private home. `telemetry` is the path of the telemetry file, or None. `staged` are
+    the files of the prompt.
+    """
 
     places: Places
     home: PrivateHome
     cwd: str | None = None
-    """The working folder, if `write` should create it."""
+    """The working folder if it should be created; otherwise None."""
     telemetry: str | None = None
     staged: StagedFiles | None = None
     preload: bool = False
-    """Whether `argv` makes Node load our preload file before the CLI."""
+    """Whether `write` must create the script that Node loads before the CLI.
+
+    `argv` contains the path of the script.
+    """
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of a headless run. `secrets` are values that must never be shown."""
+    """Everything that is needed to start a headless run.
+
+    `secrets` are values that must never be shown.
+    """
 
     argv: tuple[str, ...]
     cwd: str
@@ -48,24 +58,29 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: Verdicts
     writes: Writes
     resumed: Path | None = None
-    """The file of the resumed session, if it is known."""
+    """The file of the session that the run resumes; None for a new session or an unknown file."""
     neutralised: tuple[WorkspaceItem, ...] = ()
-    """Items of the folder that the run ignores."""
+    """Items of the run's folder, such as hooks, that are ignored because it is not trusted."""
 
 
 Key = tuple[tuple[str, ...], frozenset[tuple[str, str]]]
 
 
 class WarmPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of an ACP process (`argv`, `env`) and of a session in it (`cwd`, `mode`, `model`)."""
+    """Everything that is needed to start a warm process, and a session in that process.
+
+    `argv` and `env` are those of the process (an ACP server). `cwd`, `mode` and `model` are those
+    of the session.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: str
     mode: str
-    """The session's mode.
+    """The approval mode of the session in ACP.
 
-    For `auto_edit` it is `default` with extra rules, because `autoEdit` never asks.
+    If the caller asked for `auto_edit`, this is `default`, because the CLI's mode `autoEdit` never
+    asks for permission. The policy then has more allow rules.
     """
     model: str | None
     gemini: Gemini
@@ -78,10 +93,10 @@ class WarmPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def signs_in_sessions(self) -> bool:
-        """Whether each session has its own token instead of the key."""
+        """Whether each session signs in with its own token. The process then needs no API key."""
         return self.route.signs_in_by_session
 
     @property
     def key(self) -> Key:
-        """Identifies the process. Sessions with the same key can share a process."""
+        """A value that is equal for two plans whose sessions can use the same process."""
         return (self.argv, frozenset(self.env.items()))

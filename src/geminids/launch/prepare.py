@@ -1,7 +1,7 @@
 """Collect what a run needs: environment, CLI, folder, sign-in, settings and prompt.
 
-`prepare` only reads. It opens no socket and writes no file. It refuses every run that cannot work.
-(To find a new CLI, it runs `gemini --version` once; the toolchain caches the version.)
+`prepare` refuses every run that cannot work. It opens no socket and writes no file of the run. For
+a CLI that it does not know yet, it runs `gemini --version` once and stores the version.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -18,21 +18,21 @@ from geminids.errors import CliMissing, ToolchainError
 from geminids.gateway.route import Route
 from geminids.gemini import Gemini, find
 from geminids.gemini.settings_file import SettingsProblem, merge
+from geminids.gemini.skills.find import Skill
+from geminids.gemini.skills.record import untrusted_skills
 from geminids.ids import new_session_id
 from geminids.launch import environment, home
-from geminids.launch.auth import Auth
+from geminids.launch.auth import Auth, resolve_auth
 from geminids.launch.errors import PromptProblem, Refused
 from geminids.launch.prompt.compose import check_prompt, compose
+from geminids.launch.prompt.media import attach
+from geminids.launch.route import decide_route
 from geminids.launch.scratch import StagedFiles
 from geminids.launch.settings.run_settings import POLICY, USERS_POLICY, RunSettings, read_run_settings
-from geminids.launch.sign_in import find_sign_in
 from geminids.launch.workspace import WorkspaceItem
 from geminids.options import Options
 from geminids.outcome import FailureKind
 from geminids.redact import secrets_in_words, secrets_of
-
-if TYPE_CHECKING:
-    from geminids.gemini.skills.find import Skill
 
 __all__ = [
     "TRUST_WORKSPACE",
@@ -50,26 +50,26 @@ TRUST_WORKSPACE = "GEMINI_CLI_TRUST_WORKSPACE"
 
 
 class PromptMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller's prompt, the bytes for stdin made from it, and its files."""
+    """The caller's prompt, the bytes that the CLI reads from stdin, and the attached files."""
 
     prompt: str
     stdin: bytes
     flags: tuple[str, ...] = ()
-    """Flags that give the CLI access to the files."""
+    """CLI flags that allow the CLI to read the attached files."""
     staged: StagedFiles | None = None
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """The input of a plan.
+    """Everything from which the plan of a run is built, except the address of the gateway.
 
-    `route` says how requests reach the API; `env` has no gateway variables yet.
+    `route` says how requests reach the API. `env` does not contain the gateway's variables yet.
     """
 
     options: Options
     places: Places
     gemini: Gemini
     command: tuple[str, ...]
-    """The start of argv: Node with its arguments, and the CLI."""
+    """The first part of argv: Node with its arguments, and the CLI."""
     cwd: str
     include_dirs: tuple[str, ...]
     env: dict[str, str]
@@ -78,11 +78,14 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     settings: RunSettings
     home: home.PrivateHome
     policies: tuple[str, ...]
-    """Our policy files and the user's, because `--policy` replaces those."""
+    """The paths of our policy files, and of the user's policy files.
+
+    The CLI's flag `--policy` replaces the user's policies, so we pass them too.
+    """
     secrets: frozenset[str]
     session_id: str | None = None
     message: PromptMessage | None = None
-    """None for a warm session: it gets its prompts later."""
+    """None for a warm session, which receives its prompts later."""
     telemetry: str | None = None
 
 
@@ -97,10 +100,11 @@ def prepare(
     places: Places | None = None,
     budget: bool = False,
 ) -> Context:
-    """Read everything that a run or a warm session needs; raises `Refused` if it cannot work.
+    """Read everything that a run or a warm session needs.
 
-    `prompt` and `run_id` are for the headless transport. `asks`: the caller answers permission
-    requests of the warm session. `budget`: the run shares a budget with others.
+    Raises `Refused` if the run or session cannot work. `prompt` and `run_id` are used only if
+    `transport` is "headless". `asks` is True if the caller answers the permission requests of the
+    warm session. `budget` is True if the run shares a budget with other runs.
     """
     environ = os.environ if environ is None else environ
     places = Places.of(environ) if places is None else places
@@ -113,27 +117,27 @@ def prepare(
         env = environment.offline_environment(env)
     gemini = _find_gemini(options, env, places)
     _check_release(gemini)
-    # Resolve links, as Node does: otherwise we would look for the parent folders in the wrong
-    # place.
+    # Resolve links as Node does, so that we search the same parent folders as the CLI.
     cwd = os.path.realpath(options.cwd)
     try:
         source = home.source_home(options.home, env, places)
-        signed = find_sign_in(options, env, source, cwd, budget=budget)
-        if signed.route.kind == "refused":
-            raise Refused(signed.route.failure, signed.route.reason, signed.route.hint)
+        resolved = resolve_auth(options, env, source, cwd)
+        route = decide_route(options, resolved, budget=budget)
+        if route.kind == "refused":
+            raise Refused(route.failure, route.reason, route.hint)
         settings = read_run_settings(
             options,
             gemini.release,
             source,
             cwd,
-            signed.env,
-            signed.auth.selected_type,
+            resolved.env,
+            resolved.auth.selected_type,
             () if options.trust_workspace else _untrusted_skills(cwd, source, places),
             warm=warm,
             asks=warm and asks,
         )
     except SettingsProblem as problem:
-        raise Refused("config", str(problem), "Fix that file, or run with home='isolated'.") from None
+        raise Refused("config", str(problem), "Fix the file, or run with home='isolated'.") from None
     if warm:
         _check_trust(options, settings)
     private = home.plan_home(
@@ -142,7 +146,7 @@ def prepare(
         places,
         files=settings.files,
         skills=home.skill_links(source.path, options.skills),
-        hides_key=signed.route.hides_credentials,
+        hides_key=route.hides_credentials,
     )
     context = Context(
         options=options,
@@ -153,19 +157,19 @@ def prepare(
         include_dirs=tuple(
             _without_comma(os.path.abspath(folder), "the folder") for folder in options.include_dirs
         ),
-        env=signed.env,
-        auth=signed.auth,
-        route=signed.route,
+        env=resolved.env,
+        auth=resolved.auth,
+        route=route,
         settings=settings,
         home=private,
         policies=tuple(_without_comma(path, "the policy") for path in _policies(private, settings)),
-        secrets=secrets_of(signed.env) | home.secrets_in_files(source, cwd) | _server_secrets(options),
+        secrets=secrets_of(resolved.env) | home.secrets_in_files(source, cwd) | _server_secrets(options),
     )
     return context if text is None else _for_headless(context, prompt, text)
 
 
 def _for_headless(context: Context, prompt: str, text: str) -> Context:
-    """Add what only a headless run has: the prompt with its files, a session id and telemetry."""
+    """Add what only a headless run needs: the prompt with its files, a session id and telemetry."""
     options = context.options
     _check_command(text, context.settings)
     return msgspec.structs.replace(
@@ -177,7 +181,10 @@ def _for_headless(context: Context, prompt: str, text: str) -> Context:
 
 
 def probe_gemini(options: Options) -> None:
-    """Find the CLI and cache its version, so that `prepare` does not start a process for it."""
+    """Find the CLI and store its version, so that `prepare` need not start a process for it.
+
+    Errors are ignored: `prepare` reports them.
+    """
     try:
         find(
             options.gemini, environ=environment.base_environment(os.environ, options, {}), places=Places.of()
@@ -187,7 +194,7 @@ def probe_gemini(options: Options) -> None:
 
 
 def why_not_warm(options: Options) -> str | None:
-    """Return why a single run with these options cannot use the warm transport, or None."""
+    """Return why a single run with these options cannot use a warm process, or None if it can."""
     if options.resume is not None:
         return "a warm process could damage a stored session when it loads it"
     if options.session_id is not None:
@@ -198,14 +205,16 @@ def why_not_warm(options: Options) -> str | None:
 
 
 def takes_effect_if_trusted(item: WorkspaceItem) -> bool:
-    """Whether an item of the folder would take effect in a warm session that trusts the folder."""
-    # A setting and our own variables make the CLI ignore `.env`; nothing makes it ignore
-    # `.gemini/.env`.
+    """Whether an item of a folder, such as a hook, affects a session if the folder is trusted.
+
+    A file `.env` does not, because a setting makes the CLI ignore it; `.gemini/.env` does.
+    """
+    # A setting makes the CLI ignore `.env`, but no setting makes it ignore `.gemini/.env`.
     return item.kind != "env file" or ".gemini" in item.file
 
 
 def _server_secrets(options: Options) -> frozenset[str]:
-    """Return the secrets in the options of MCP servers."""
+    """Return the secrets in the options of the caller's MCP servers."""
     servers = options.mcp_servers.values()
     headers = {value for server in servers for value in server.headers.values() if len(value) >= 8}
     words = (secrets_in_words((*server.args, server.url or "")) for server in servers)
@@ -218,7 +227,8 @@ def _env_file(options: Options) -> dict[str, str]:
     try:
         return environment.read_env_file(Path(options.env_file).read_text("utf-8"), options.env_file)
     except (OSError, UnicodeDecodeError, environment.EnvFileProblem) as error:
-        raise Refused("bad_option", f"env_file: {error}", "Write one NAME=value per line.") from None
+        hint = "Use a readable UTF-8 file with one NAME=value per line."
+        raise Refused("bad_option", f"env_file: {error}", hint) from None
 
 
 def _find_gemini(options: Options, env: Mapping[str, str], places: Places) -> Gemini:
@@ -226,14 +236,17 @@ def _find_gemini(options: Options, env: Mapping[str, str], places: Places) -> Ge
         return find(options.gemini, environ=env, places=places)
     except OSError as error:
         hint = "Set GEMINIDS_HOME to another folder."
-        raise Refused("config", f"{places.root} cannot be used: {error.strerror}", hint) from None
+        raise Refused("config", f"the folder {places.root} cannot be used: {error.strerror}", hint) from None
     except ToolchainError as error:
         kind: FailureKind = "cli_missing" if isinstance(error, CliMissing) else "cli_unsupported"
         raise Refused(kind, _with_searched(error), error.hint or "Run `geminids install`.") from None
 
 
 def _with_searched(error: ToolchainError) -> str:
-    """Return the message, with the first places searched if it does not name them."""
+    """Return the error's message and the first three places that were searched for the CLI.
+
+    Places that the message already contains are omitted.
+    """
     looked = [place for place in error.looked if place not in error.message]
     more = f"; and {len(looked) - 3} more places" if len(looked) > 3 else ""
     return f"{error.message} (searched {'; '.join(looked[:3])}{more})" if looked else error.message
@@ -244,29 +257,31 @@ def _check_release(gemini: Gemini) -> None:
     if refused is None:
         return
     named = {"option": "the option `gemini`", "GEMINI_CLI_PATH": "GEMINI_CLI_PATH"}.get(gemini.origin)
-    hint = "Run: geminids install"
-    # An install does not replace a CLI that the caller chose, so say who chose it.
-    raise Refused("cli_unsupported", refused, f"{hint}; {named} names {gemini.entry}." if named else hint)
+    # `geminids install` does not replace a CLI that the caller chose, so say where it was chosen.
+    hint = f"Run: geminids install, and change {named}, which is set to {gemini.entry}."
+    raise Refused("cli_unsupported", refused, hint if named else "Run: geminids install")
 
 
 def _untrusted_skills(cwd: str, source: home.SourceHome, places: Places) -> tuple[Skill, ...]:
-    """Return the skills of the folder that the user has not added with `geminids skills add`."""
+    """Return the skills in the folder `cwd` that `geminids skills add` has not added yet."""
     if not any(os.path.isdir(os.path.join(cwd, name, "skills")) for name in (".gemini", ".agents")):
         return ()
-    from geminids.gemini.skills.record import untrusted_skills  # imported late: few folders have skills
-
     return untrusted_skills(cwd, places, home=source.path)
 
 
 def _check_trust(options: Options, settings: RunSettings) -> None:
-    """Refuse approval modes other than `default` for a warm session in an untrusted folder."""
+    """Raise `Refused` if a warm session cannot use the approval mode in an untrusted folder.
+
+    Only the mode `default` works if the folder contains something, such as hooks, that would affect
+    the session if the folder were trusted.
+    """
     if options.trust_workspace or options.approval == "default":
         return
     if any(map(takes_effect_if_trusted, settings.neutralised)):
         raise Refused(
             "untrusted_folder",
-            f"a warm process cannot use approval={options.approval} in an untrusted folder with its own settings",
-            "Run it headless, trust the folder with trust_workspace, or use approval='default'.",
+            f"a warm process cannot use approval={options.approval!r} in an untrusted folder that has its own settings",
+            "Run it headless, trust the folder with `trust_workspace`, or use approval='default'.",
             headless_can=True,
         )
 
@@ -277,7 +292,10 @@ def _policies(private: home.PrivateHome, settings: RunSettings) -> Sequence[str]
 
 
 def _without_comma(path: str, kind: str) -> str:
-    """Return the path, for a flag that takes a list with commas."""
+    """Return the path unchanged. Raises `Refused` if the path contains a comma.
+
+    The CLI would split the path at the comma. `kind` describes the path in the error message.
+    """
     if "," in path:
         hint = "Gemini CLI would read it as two paths; move or rename it."
         raise Refused("config", f"{kind} {path} has a comma in its path", hint)
@@ -285,18 +303,19 @@ def _without_comma(path: str, kind: str) -> str:
 
 
 def _new_session_id(options: Options, gemini: Gemini) -> str | None:
-    """Create an id for a new session, so that its lock and records exist before the first output.
+    """Return an id for a new session, so that its files can exist before the CLI's first output.
 
-    Only with the compile cache, which saves more time than this costs: with `--session-id`, the CLI
-    starts 0.1 s later, because it needs a lock that its own start-up cleanup holds, and tries again
-    after 100 ms (projectRegistry.ts).
+    Return None if the run resumes a session, or if Node has no compile cache. With `--session-id`,
+    the CLI starts 0.1 s later, because its start-up cleanup holds a lock, and the CLI tries to take
+    that lock again after 100 ms (projectRegistry.ts). So we set an id only if the compile cache
+    saves more time than that.
     """
     fast = gemini.node is not None and gemini.node.has_compile_cache
     return new_session_id() if fast and options.resume is None else None
 
 
 def _prompt_text(prompt: str, options: Options, run_id: str) -> str:
-    """Build and check the prompt with instructions and template."""
+    """Build the text of the prompt from instructions, template and prompt, and check it."""
     try:
         text = compose(prompt, options, run_id)
         check_prompt(text)
@@ -306,12 +325,13 @@ def _prompt_text(prompt: str, options: Options, run_id: str) -> str:
 
 
 def _message(prompt: str, text: str, options: Options, cwd: str, places: Places) -> PromptMessage:
-    """Build the bytes for stdin, and the files of the prompt."""
+    """Attach the files of the options to the prompt, and build the bytes for stdin.
+
+    `text` is the prompt with instructions and template.
+    """
     try:
         if not (options.images or options.videos or options.files):
             return PromptMessage(prompt=prompt, stdin=check_prompt(text))
-        from geminids.launch.prompt.media import attach  # imported late: few runs have files
-
         media = attach(options, cwd, places)
         stdin = check_prompt(text + media.suffix, attached=media.units)
     except PromptProblem as problem:
@@ -320,22 +340,25 @@ def _message(prompt: str, text: str, options: Options, cwd: str, places: Places)
 
 
 def _check_command(text: str, settings: RunSettings) -> None:
-    """Refuse a slash command of an untrusted folder: its text may contain `!{shell}`."""
+    """Raise `Refused` if the prompt calls a slash command of an untrusted folder.
+
+    The text of such a command may contain `!{shell}`, which runs a shell command.
+    """
     name = next(iter(text[1:].split(maxsplit=1)), "") if text.startswith("/") else ""
     if name and any(_normalized(name).endswith(_normalized(command)) for command in settings.commands):
         raise Refused(
             "bad_prompt",
-            f"/{name} is a command of this folder (.gemini/commands), and the folder is not trusted",
-            "Trust the folder with trust_workspace, or send the prompt as plain text with literal.",
+            f"/{name} is a custom command of this folder (.gemini/commands), but the folder is not trusted",
+            "Trust the folder with `trust_workspace`, or send the prompt as plain text with `literal`.",
         )
 
 
 def _normalized(command: str) -> str:
-    """Map names that the CLI treats as the same command to one text.
+    """Return a form of a command's name that is equal for all names that the CLI treats as equal.
 
-    The CLI replaces special characters and shortens long parts. If the user has a command of the
-    same name, it puts `workspace.` before the folder's (FileCommandLoader.ts,
-    SlashCommandResolver.ts).
+    The CLI replaces special characters and shortens long parts of a name. If the user has a command
+    of the same name, the CLI puts `workspace.` before the name of the folder's command
+    (FileCommandLoader.ts, SlashCommandResolver.ts).
     """
     parts = (part if len(part) <= 50 else f"{part[:47]}..." for part in command.split(":"))
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in ":".join(parts))

@@ -1,6 +1,6 @@
 """Decide how the requests of a run reach the API: through the gateway, directly, or not at all.
 
-The functions are pure. A run, `--dry-run` and `geminids doctor` call the same function.
+The functions do no input or output. Runs, `--dry-run` and `geminids doctor` all use them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from geminids.gateway.request import Api
 from geminids.gateway.route import Route
-from geminids.launch.auth import Auth
+from geminids.launch.auth import ResolvedAuth
 from geminids.launch.gateway_env import NO_KEY
 from geminids.options import Options
 from geminids.options.validate import LIMITS, NEED_GATEWAY
@@ -20,35 +19,28 @@ from geminids.options.validate import LIMITS, NEED_GATEWAY
 __all__ = ["decide_route", "needs_gateway", "route_notice", "route_text", "uses_container"]
 
 _OFF = "gateway='off'"
-_CONTAINER = "the CLI's container sandbox (tools.sandbox) cannot reach a gateway on loopback"
-_CONTAINER_HINT = "Turn tools.sandbox off, or run without this option."
-_SET_KEY = "Set GEMINI_API_KEY, or name the key with key_from."
+_CONTAINER = "the CLI runs in a container (`tools.sandbox`) and cannot reach the gateway on this machine"
+_CONTAINER_HINT = "Turn `tools.sandbox` off, or run without this option."
+_SET_KEY = "Set GEMINI_API_KEY, or name the key with `key_from`."
 
 
-def decide_route(
-    options: Options,
-    env: Mapping[str, str],
-    auth: Auth,
-    settings: Mapping[str, Any],
-    *,
-    budget: bool = False,
-    replayed: Api = "gemini",
-) -> Route:
-    """Decide the route of a run.
+def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = False) -> Route:
+    """Decide how the requests of a run reach the API.
 
-    `env` is the environment in which the sign-in `auth` was found. `settings` are those that the
-    CLI will read. `budget`: the run shares a budget with others. `replayed`: the API of a replayed
-    cassette.
+    `budget` is True if the run shares a budget with other runs; it then needs the gateway.
     """
-    in_container = uses_container(settings, env)
+    auth, env = resolved.auth, resolved.env
+    in_container = uses_container(resolved.settings, env)
     if options.offline or options.replay is not None:
         if in_container:
             return _refused("offline" if options.offline else "replay", _CONTAINER, _CONTAINER_HINT)
-        return Route(kind="gateway", api=replayed)
+        return Route(kind="gateway", api=resolved.api)
     needed = needs_gateway(options, budget=budget)
     if options.gateway == "off":
         if needed is not None:
-            return _refused(needed, _OFF, "Use gateway='on', or run without this limit.")
+            return _refused(
+                needed, f"it is turned off ({_OFF})", "Use gateway='on', or run without this limit."
+            )
         return Route(kind="direct", reason=_OFF, is_expected=True)
     if in_container:
         return _direct(needed, _CONTAINER, _CONTAINER_HINT)
@@ -64,26 +56,31 @@ def decide_route(
             base_url=env.get("CODE_ASSIST_ENDPOINT") or None,
         )
     if auth.mode == "none":
-        # No warning: the CLI reports it itself, or asks.
+        # No warning: the CLI itself reports that it has no sign-in, or asks the user to sign in.
         return _direct(needed, "no sign-in was found", _SET_KEY, is_expected=True)
     return _direct(needed, f"geminids does not support this sign-in ({auth.source})", _SET_KEY)
 
 
 def needs_gateway(options: Options, *, budget: bool = False) -> str | None:
-    """Return the first option that needs the gateway, or None."""
+    """Return the name of the first option that needs the gateway, or None.
+
+    `budget` is True if the run shares a budget with other runs.
+    """
     if budget:
         return "budget"
     return next((name for name in (*LIMITS, *NEED_GATEWAY) if getattr(options, name)), None)
 
 
 def uses_container(settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
-    """Whether the CLI will run itself in a container (sandboxConfig.ts).
+    """Whether the CLI will start itself in a container (sandboxConfig.ts).
+
+    In the example, docker is a container, but the macOS program sandbox-exec is not.
 
     >>> uses_container({"tools": {"sandbox": "docker"}}, {}), uses_container({}, {"GEMINI_SANDBOX": "sandbox-exec"})
     (True, False)
     """
     if env.get("SANDBOX"):
-        return False  # it already runs in one
+        return False  # the CLI already runs in a container
     tools = settings.get("tools")
     value: Any = tools.get("sandbox") if isinstance(tools, dict) else None
     if isinstance(value, dict):
@@ -96,19 +93,19 @@ def uses_container(settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
 
 
 def _by_key(options: Options, env: Mapping[str, str], needed: str | None) -> Route:
-    # Spaces around a key are not part of it.
+    # Ignore spaces around a key: they are typing errors.
     key = env.get("GEMINI_API_KEY", "").strip() or None
     if key == NO_KEY and options.key_from is None:
         return Route(
             kind="refused",
             reason="a tool of a warm chat started this run, and the tools of a warm chat get no API key",
-            hint="Name a key with key_from, or run the outer chat headless.",
+            hint="Name a key with `key_from`, or run the outer chat headless.",
             failure="auth",
         )
     if key is None and options.key_from is None:
         return _direct(needed, "the API key is in the CLI's own store, which only the CLI can read", _SET_KEY)
-    # With the placeholder, the base URL is that of the outer chat's gateway, which accepts only its
-    # own tokens.
+    # If the key is our placeholder, the base URL is the gateway of the outer chat. That gateway
+    # accepts only its own tokens.
     base_url = None if key == NO_KEY else env.get("GOOGLE_GEMINI_BASE_URL")
     return Route(
         kind="gateway",
@@ -129,7 +126,7 @@ def _by_vertex(env: Mapping[str, str]) -> Route:
         return Route(
             kind="refused",
             reason="Vertex AI needs GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION, or GOOGLE_API_KEY",
-            hint="Set them in the environment, or use GEMINI_API_KEY.",
+            hint="Set these variables in the environment, or use GEMINI_API_KEY.",
             failure="auth",
         )
     return Route(
@@ -174,14 +171,15 @@ def route_text(route: Route) -> str:
 
 
 def _shown_url(url: str) -> str:
-    """Mask the user name and password in a URL."""
+    """Return the URL with its user name and password masked."""
     return re.sub(r"//[^/@]*@", "//***@", url)
 
 
 def route_notice(route: Route) -> tuple[Literal["info", "warning"], str, str] | None:
-    """Return level, code and text of the notice about the route, if it needs one."""
+    """Return level, code and text of the notice about the route, or None if it needs no notice."""
     if route.kind == "direct" and not route.is_expected:
-        text = f"requests bypass the gateway: {route.reason}; the cost is an estimate, and tools can read the sign-in"
+        effect = "the cost is an estimate, and tools can read the credentials"
+        text = f"requests bypass the gateway: {route.reason}; {effect}"
         return "warning", "gateway", text
     if route.sign_in == "account":
         text = "the gateway counts and limits requests; the account login stays with the CLI, and tools can read it"

@@ -1,10 +1,14 @@
-"""A run's private folder: created on first use, and always removed at the end of the run."""
+"""The scratch folder of a run, which contains its private temporary files.
+
+It is removed when the run ends.
+"""
 
 from __future__ import annotations
 
 import atexit
 import errno
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -16,40 +20,49 @@ from geminids.config.paths import Places, private_dir
 __all__ = ["Scratch", "StagedFiles", "name_elsewhere", "new_scratch_name", "sweep"]
 
 _PREFIX = "run-"
-# Locked while the host process lives. A sweep checks this lock and not a pid, which could be
-# reused.
+# Our process holds a lock on this file while it lives. `sweep` checks the lock and not a pid, which
+# another process could reuse.
 _LOCK = "lock"
-# Lists folders outside the scratch folder, each ended by a NUL. An entry is written before its
-# folder is created.
+# A file that lists the run's folders outside the scratch folder. Each path ends with a NUL. A path
+# is written before its folder is created.
 _ELSEWHERE = "elsewhere"
 _SWEEP_TIMEOUT = 5.0
 
 
 def new_scratch_name() -> str:
-    """Return a name for a scratch folder that is created later."""
+    """Return a new name for a scratch folder, the private temporary folder of a run.
+
+    The folder is not created.
+    """
     return f"{_PREFIX}{os.urandom(8).hex()}"
 
 
 def name_elsewhere(scratch: str, *, hidden: bool = True) -> str:
-    """Return the name of a folder of this run outside the scratch folder."""
+    """Return a name for a folder that a run creates outside its scratch folder.
+
+    `scratch` is the name of the scratch folder. A `hidden` name starts with a dot.
+    """
     return f"{'.' if hidden else ''}geminids-{scratch}"
 
 
 class StagedFiles(msgspec.Struct, frozen=True):
-    """Files to write to a `folder` of the run. `scratch` is the name of the scratch folder."""
+    """Files that a run needs, and the `folder` to write them to.
+
+    `scratch` is the name of the run's scratch folder. `files` maps names to contents.
+    """
 
     scratch: str
     folder: Path
     files: dict[str, bytes]
     is_outside: bool = False
-    """`folder` is outside the scratch folder, which then records its path."""
+    """Whether `folder` is outside the scratch folder."""
 
 
 class Scratch:
-    """The private files of one run or process. The folder is created on first use.
+    """The private temporary folder (scratch folder) of a run or process.
 
-    Call `write` or use `folder`; `close` removes everything and never raises. Pass `name` if a plan
-    already refers to files in the folder.
+    The folder is created when it is first used. `close` removes the folder and all its files, and
+    never raises. Pass `name` if a plan already contains paths in the folder.
     """
 
     def __init__(self, places: Places, name: str | None = None) -> None:
@@ -60,26 +73,35 @@ class Scratch:
 
     @property
     def made(self) -> bool:
-        """Whether the folder exists and belongs to this process."""
-        # After a fork, folder and lock belong to the parent.
+        """Whether the scratch folder exists and belongs to this process."""
+        # After a fork, the folder and the lock belong to the parent process.
         return self._lock is not None and self._lock.is_held
 
     @property
     def folder(self) -> Path:
-        """The folder (mode 0700), created if it does not exist; raises OSError."""
+        """The path of the scratch folder. It is created (mode 0700) if it does not exist.
+
+        Raises `OSError`.
+        """
         if self._folder is None or not self.made:
             self._folder, self._lock = _make(private_dir(self._places.runs), self._name)
             _open.add(self)
         return self._folder
 
     def write(self, name: str, data: bytes | str) -> Path:
-        """Create a file (mode 0600); raises OSError, also if it exists."""
+        """Create a file (mode 0600) in the scratch folder and return the file's path.
+
+        Raises `OSError`, also if the file exists.
+        """
         file = self.folder / name
         _write_new(file, data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
         return file
 
     def stage(self, staged: StagedFiles) -> None:
-        """Create the folder (mode 0700) and write the files (mode 0600); raises OSError."""
+        """Create `staged.folder` (mode 0700) and write the files of `staged` to it (mode 0600).
+
+        Raises `OSError`.
+        """
         if staged.is_outside:
             self.make_elsewhere(staged.folder)
         else:
@@ -89,13 +111,19 @@ class Scratch:
             _write_new(staged.folder / name, data)
 
     def make_elsewhere(self, folder: Path) -> None:
-        """Create a folder (mode 0700) outside the scratch folder. `name_elsewhere` gives its name."""
+        """Create `folder` (mode 0700), which is outside the scratch folder. `close` removes both.
+
+        The name of `folder` must come from `name_elsewhere`.
+        """
         with open(self.folder / _ELSEWHERE, "ab") as note:
             note.write(os.fsencode(folder) + b"\0")
         folder.mkdir(mode=0o700)
 
     def close(self) -> None:
-        """Remove everything. The sweep of the next run removes what cannot be removed now."""
+        """Remove all files of the run.
+
+        A later run's `sweep` removes files that cannot be removed now.
+        """
         if self._folder is None or self._lock is None or not self.made:
             return
         folder, lock = self._folder, self._lock
@@ -114,9 +142,9 @@ def _write_new(file: Path, data: bytes) -> None:
 
 
 def sweep(places: Places) -> int:
-    """Remove the folders of dead processes and return their number.
+    """Remove the scratch folders of processes that have ended, and return how many were removed.
 
-    Costs one listing if there are none.
+    In the example, the folder in which the scratch folders would be does not exist.
 
     >>> sweep(Places(Path("/no/such/place")))
     0
@@ -143,7 +171,11 @@ def _sweep_one(folder: Path) -> bool:
 
 
 def _make(parent: Path, name: str | None) -> tuple[Path, FileLock]:
-    """Create and lock a folder. Try again if another run's sweep locked it between the two steps."""
+    """Create a scratch folder and take its lock.
+
+    Another run's `sweep` can take the lock first and remove the folder. In that case, this function
+    creates the folder again.
+    """
     while True:
         folder = parent / (name or new_scratch_name())
         folder.mkdir(mode=0o700)
@@ -155,7 +187,10 @@ def _make(parent: Path, name: str | None) -> tuple[Path, FileLock]:
 
 
 def _wait_until_gone(folder: Path) -> None:
-    """Wait for the sweep that removes the folder; raises OSError if that takes too long."""
+    """Wait until another process's `sweep` has removed the scratch folder `folder`.
+
+    Raises `OSError` if that takes too long.
+    """
     deadline = time.monotonic() + _SWEEP_TIMEOUT
     while folder.exists():
         if time.monotonic() > deadline:
@@ -164,7 +199,10 @@ def _wait_until_gone(folder: Path) -> None:
 
 
 def _take(folder: Path) -> FileLock | None:
-    """Take the folder's lock. Return None if another process has it or the folder is gone."""
+    """Take the lock of the scratch folder `folder`, and return the lock.
+
+    Return None if another process holds the lock, or if the folder does not exist any more.
+    """
     try:
         return FileLock.take(folder / _LOCK)
     except (FileNotFoundError, NotADirectoryError):
@@ -178,22 +216,22 @@ def _remove(folder: Path) -> None:
 
 
 def _folders_elsewhere(folder: Path) -> list[Path]:
-    """Return the recorded folders outside this one.
+    """Return the folders that a run has created outside its scratch folder `folder`.
 
-    Ignore paths whose name is not that of this run.
+    A file in the scratch folder lists them. Paths whose names do not belong to this run are
+    ignored.
     """
     try:
         record = (folder / _ELSEWHERE).read_bytes()
     except OSError:
         return []
-    # A last entry without NUL was cut off when the process died; its folder was not created yet.
+    # If the last entry has no NUL, the process died while it wrote the entry. Its folder was not
+    # created yet.
     paths = [Path(os.fsdecode(name)) for name in record.split(b"\0")[:-1]]
     return [path for path in paths if path.name.lstrip(".") == f"geminids-{folder.name}"]
 
 
 def _remove_tree(folder: Path) -> None:
-    import shutil  # imported late: most runs do not need it
-
     shutil.rmtree(folder, ignore_errors=True)
     if folder.is_dir() and not folder.is_symlink():
         # The agent may have removed the write permission of its folders.
@@ -210,6 +248,9 @@ _open: set[Scratch] = set()
 
 @atexit.register
 def _close_all() -> None:
-    """Close the scratch folders of runs that were launched but never entered."""
+    """When Python exits, close the scratch folders that are still open.
+
+    They belong to runs that were created but never used with `async with`.
+    """
     for scratch in list(_open):
         scratch.close()

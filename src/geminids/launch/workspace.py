@@ -1,4 +1,6 @@
-"""Find items in the folder that could widen the permissions of a run, and make the CLI ignore them."""
+"""Find the items in a run's folder that could give the run more permissions, such as hooks.
+
+This module also builds the settings, variables and flags that make the CLI ignore these items."""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _HOOK_SWITCHES = ("enabled", "disabled", "notifications")
 
 
 class WorkspaceItem(msgspec.Struct, frozen=True):
-    """An item of the folder, such as a hook or MCP server: its kind, its name and its file."""
+    """An item of a run's folder, such as a hook or an MCP server, and the file that contains it."""
 
     kind: str
     name: str
@@ -36,13 +38,20 @@ class WorkspaceItem(msgspec.Struct, frozen=True):
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a folder that Gemini CLI would use."""
+    """The contents of a folder that Gemini CLI would use.
+
+    `env_names` are the variables that the folder's `.env` files set. `skills` are the names of
+    skills, and `commands` the names of slash commands. `items` lists everything, for reports.
+    """
 
     cwd: Path
     settings: Settings = {}
     env_names: tuple[str, ...] = ()
     gemini_env_names: tuple[str, ...] = ()
-    """The `env_names` that come from a `.gemini/.env`: no setting makes the CLI ignore that file."""
+    """Those of the `env_names` that a `.gemini/.env` file sets.
+
+    No setting makes the CLI ignore such a file.
+    """
     skills: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     items: tuple[WorkspaceItem, ...] = ()
@@ -56,11 +65,12 @@ def read_workspace(
     *,
     further: Sequence[str] = (),
 ) -> Workspace:
-    """Read the `.gemini`, `.agents` and `.env` of a folder; raises `WorkspaceProblem`.
+    """Read the `.gemini` folder and the `.env` files of an untrusted folder.
 
-    `home` is the user's home. Its own files are trusted, also if the folder is in it or is the home
-    itself. `context_files` are the names of context files: the CLI still reads them as text for the
-    model. `further` are more folders that the run may use.
+    `home` is the user's home: files of the home itself are trusted and not read. `skills` are the
+    folder's skills that the user has not added. `context_files` are the names of context files,
+    whose text the CLI still sends to the model. `further` are more folders that the run may use; of
+    these, only the context files are read. Raises `WorkspaceProblem`.
     """
     folder = Path(cwd)
     own = folder / ".gemini"
@@ -97,8 +107,8 @@ def read_workspace(
 def _names_in(file: Path) -> tuple[str, ...]:
     names = names_in(_text(file))
     if len(names) > _MOST_NAMES:
-        # We may have to set each of them, and the size of an environment is limited.
-        hint = "Remove it, or run with trust_workspace."
+        # We may have to set each variable in the environment, and its size is limited.
+        hint = "Remove the file, or trust the folder with `trust_workspace`."
         raise WorkspaceProblem(f"{file} has more than {_MOST_NAMES:,} variables", hint)
     return names
 
@@ -112,10 +122,10 @@ def _settings(file: Path) -> Settings:
     try:
         return read_settings(text, str(file))
     except SettingsProblem as problem:
-        # The CLI reads it in an untrusted folder too, and exits with 52.
-        raise WorkspaceProblem(str(problem), "Fix or remove that file.") from None
+        # The CLI reads the file in an untrusted folder too, and exits with code 52.
+        raise WorkspaceProblem(str(problem), "Fix or remove the file.") from None
     except RecursionError:
-        raise WorkspaceProblem(f"{file} is nested too deeply", "Fix or remove that file.") from None
+        raise WorkspaceProblem(f"{file} is nested too deeply", "Fix or remove the file.") from None
 
 
 def _items_in_settings(settings: Settings, file: str) -> Iterator[WorkspaceItem]:
@@ -128,7 +138,8 @@ def _items_in_settings(settings: Settings, file: str) -> Iterator[WorkspaceItem]
         if name == "$schema" or (name == "mcpServers" and isinstance(value, dict)):
             continue
         if name == "hooks" and isinstance(value, dict):
-            # `hooks` has switches beside the events. One of them turns off the user's hooks.
+            # `hooks` contains not only events but also these switches. One of them turns off the
+            # user's hooks.
             value = {switch: value[switch] for switch in _HOOK_SWITCHES if switch in value}
         for path in _leaves(name, value):
             yield WorkspaceItem("setting", path, file)
@@ -145,9 +156,9 @@ def _leaves(path: str, value: Any) -> Iterator[str]:
 
 
 def _hooks(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield event and name of every hook.
+    """Yield event and name of every hook in the settings.
 
-    A hook without a name is named by its command (hookRegistry.ts).
+    If a hook has no name, its command is used as the name (hookRegistry.ts).
     """
     hooks = settings.get("hooks")
     for event, groups in hooks.items() if isinstance(hooks, dict) else ():
@@ -160,7 +171,10 @@ def _hooks(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _env_files(folder: Path, home: Path) -> Iterator[Path]:
-    """Yield the env files that the CLI would read, from the folder upwards, except the home's."""
+    """Yield the `.env` files that the CLI would read, in `folder` and the folders above it.
+
+    Files in the user's home are omitted.
+    """
     for parent in (folder, *folder.parents):
         if _is_same(parent, home):
             continue
@@ -170,7 +184,10 @@ def _env_files(folder: Path, home: Path) -> Iterator[Path]:
 
 
 def _google_names(file: Path) -> str:
-    """List the Gemini and Google variables of an env file. Users see why their key is not used."""
+    """List the variables of an env file that start with GEMINI_ or GOOGLE_.
+
+    The list shows the user which key the run ignores.
+    """
     names = [name for name in names_in(_text(file)) if name.startswith(("GEMINI_", "GOOGLE_"))]
     return f"with {', '.join(names)}" if names else ""
 
@@ -179,19 +196,24 @@ def _check_context_files(cwd: str, names: Sequence[str], further: Sequence[str])
     try:
         check_context_files(cwd, names, further=further)
     except ContextFileProblem as problem:
-        hint = "Remove it, or run with trust_workspace if that file may be sent to the model."
+        hint = "Remove it, or trust the folder with `trust_workspace` if the file may be sent to the model."
         raise WorkspaceProblem(str(problem), hint) from None
 
 
 def _text(file: Path) -> str:
-    """Read a file of the workspace. Return "" if there is none. Never blocks."""
+    """Return the text of a file of the workspace, or "" if the file does not exist.
+
+    A folder with the name `.env` gives "" too. Raises `WorkspaceProblem` if the file is too large,
+    cannot be read, or is not a regular file: to read a FIFO could block forever.
+    """
     try:
         status = file.stat()
         if stat.S_ISDIR(status.st_mode) and file.name == ".env":
-            return ""  # made by `python -m venv .env`; the CLI ignores it too
+            return ""  # a folder, as `python -m venv .env` creates it; the CLI ignores it too
         if not stat.S_ISREG(status.st_mode):
             raise WorkspaceProblem(
-                f"{file} is not a regular file", "Remove it: Gemini CLI could wait for it forever."
+                f"{file} is not a regular file",
+                "Remove it: Gemini CLI could wait forever when it reads it.",
             )
         if status.st_size > _BIGGEST:
             hint = f"Remove it, or make it smaller than {_BIGGEST:,} bytes."
@@ -200,7 +222,9 @@ def _text(file: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:
-        raise WorkspaceProblem(f"{file} cannot be read: {error.strerror}", "Fix its permissions.") from None
+        raise WorkspaceProblem(
+            f"{file} cannot be read: {error.strerror}", "Make the file readable."
+        ) from None
 
 
 def _entries(folder: Path, suffixes: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -212,15 +236,16 @@ def _entries(folder: Path, suffixes: tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def _commands(folder: Path) -> tuple[str, ...]:
-    """Return the names of slash commands.
+    """Return the names of the slash commands in a folder.
 
-    Folders are part of the name: `git/commit.toml` is /git:commit.
+    Folder names are part of a command's name: `git/commit.toml` is the command /git:commit.
     """
     commands: list[str] = []
-    # Follow links, as the CLI does. The limit stops a walk through a link to `/`.
+    # Follow links, as the CLI does. Without the limit, a link to `/` would make us read the whole
+    # file system.
     for count, (path, _, names) in enumerate(os.walk(folder, followlinks=True)):
         if count == _MOST_FOLDERS:
-            hint = "Remove some, or run with trust_workspace."
+            hint = "Remove some of them, or trust the folder with `trust_workspace`."
             raise WorkspaceProblem(f"{folder} has more than {_MOST_FOLDERS} folders", hint)
         parts = Path(path).relative_to(folder).parts
         commands += [
@@ -240,39 +265,47 @@ def _is_same(path: Path, other: Path) -> bool:
         return False
 
 
-# Variables that an untrusted `.env` can still set (settings.ts, AUTH_ENV_VAR_WHITELIST).
+# Variables that the CLI reads from a `.env` file even in an untrusted folder (settings.ts,
+# AUTH_ENV_VAR_WHITELIST).
 _STILL_READ = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION")
 _TRUSTING = ("GEMINI_CLI_TRUST_WORKSPACE", "GEMINI_CLI_TRUSTED_FOLDERS_PATH")
 
 
 class WorkspaceOverrides(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings, variables and flags that make the CLI ignore the workspace."""
+    """Settings, variables and flags that make the CLI ignore the contents of the workspace.
+
+    `drop` are variables to remove from the environment, `env` are variables to set.
+    """
 
     settings: Settings = {}
     drop: tuple[str, ...] = ()
     env: dict[str, str] = {}
     blank: tuple[str, ...] = ()
-    """Variables to set to "" if unset: a `.env` never overwrites an existing variable."""
+    """Variables to set to "" if they are not set.
+
+    A `.env` file cannot change a variable that is set.
+    """
     flags: tuple[str, ...] = ()
 
 
 def ignore_workspace(
     workspace: Workspace, release: Release, users: Settings, environ: Mapping[str, str]
 ) -> WorkspaceOverrides:
-    """Return how to make the CLI ignore the workspace; raises `WorkspaceProblem`.
+    """Return the settings, variables and flags that make the CLI ignore the workspace.
 
-    `users` are the user's settings merged with those of this run. `environ` is the environment of
-    the run before the gateway's variables.
+    `release` is the release of the CLI. `users` are the user's settings merged with those of this
+    run. `environ` is the environment of the run before the gateway's variables are added. Raises
+    `WorkspaceProblem`.
     """
     if environ.get("CLOUD_SHELL") == "true" and "GOOGLE_CLOUD_PROJECT" in workspace.env_names:
-        # In Cloud Shell, the file overrides the environment for this one name (settings.ts,
-        # setUpCloudShellEnvironment).
+        # In Cloud Shell, the `.env` file overrides the environment for this one variable
+        # (settings.ts, setUpCloudShellEnvironment).
         raise WorkspaceProblem(
-            "a .env of the repository sets GOOGLE_CLOUD_PROJECT, and in Cloud Shell Gemini CLI would use it",
-            "Trust the folder with trust_workspace, or remove the variable from the file.",
+            "a .env file of the repository sets GOOGLE_CLOUD_PROJECT, and in Cloud Shell Gemini CLI would use it",
+            "Trust the folder with `trust_workspace`, or remove the variable from the file.",
         )
     settings: Settings = {
-        # If this were off, every folder would be trusted.
+        # If folder trust were disabled, the CLI would trust every folder.
         "security": {"folderTrust": {"enabled": True}},
         "advanced": {"ignoreLocalEnv": True},
     }
@@ -280,10 +313,10 @@ def ignore_workspace(
         settings["skills"] = {"disabled": [*_list(users, "skills.disabled"), *workspace.skills]}
     names = workspace.env_names
     if release.ignores_local_env and _value(workspace.settings, "advanced.ignoreLocalEnv") is None:
-        # Blank as few names as possible: a program of the repository that reads the same `.env`
-        # would use our empty value. (The CLI caches settings for 10 s. If the repository sets
-        # ignoreLocalEnv and the start is slower, the second read uses the repository's value: then
-        # blank all names.)
+        # Set as few variables to "" as possible: a program of the repository that reads the same
+        # `.env` would use our empty value. If the repository itself sets ignoreLocalEnv, set all of
+        # them to "": the CLI caches settings for 10 s, and if its start takes longer, it uses the
+        # repository's value.
         names = (*workspace.gemini_env_names, *(name for name in names if name in _STILL_READ))
     return WorkspaceOverrides(settings=settings, drop=_TRUSTING, blank=names, flags=("--skip-trust",))
 

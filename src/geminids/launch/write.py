@@ -1,4 +1,7 @@
-"""Create the files that a plan needs. Only this module of the package creates files for a run."""
+"""Create the files that a plan needs. A plan contains all values that are needed to start a run.
+
+No other module of this package creates files for a run.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,10 @@ __all__ = ["write"]
 
 
 def write(plan: Plan | WarmPlan) -> Scratch:
-    """Write the private home and the files of the run.
+    """Write the private home and the files of a run, and return the run's scratch folder.
 
-    Return the scratch folder; the caller closes it.
-
-    Raises `Refused`, after removing the scratch folder.
+    The caller closes the scratch folder. If `write` raises an error, such as `Refused`, no scratch
+    folder remains.
     """
     writes = plan.writes
     sweep(writes.places)
@@ -40,11 +42,13 @@ def write(plan: Plan | WarmPlan) -> Scratch:
 def _write_home(writes: Writes) -> None:
     try:
         if writes.preload and write_preload(writes.places) is None:
-            raise OSError(f"no file can be written in {writes.places.root}")
+            raise OSError(f"cannot write to the folder {writes.places.root}")
         write_home(writes.home)
     except OSError as error:
         raise Refused(
-            "config", f"the private home cannot be written: {error}", _writable_hint(error, writes)
+            "config",
+            f"the CLI's private home cannot be written: {error}",
+            _writable_hint(error, writes),
         ) from None
 
 
@@ -61,7 +65,9 @@ def _make_cwd(cwd: str) -> None:
         os.makedirs(cwd, exist_ok=True)
     except OSError as error:
         raise Refused(
-            "bad_option", f"cwd: {cwd} cannot be created: {error.strerror}", "Use another folder."
+            "bad_option",
+            f"cwd: {cwd} cannot be created: {error.strerror}",
+            "Use a folder that exists, or one that you can create.",
         ) from None
 
 
@@ -69,14 +75,17 @@ def _stage(staged: StagedFiles, scratch: Scratch) -> None:
     try:
         scratch.stage(staged)
     except OSError as error:
-        hint = "Free some space there, or set GEMINIDS_HOME to another folder."
-        raise Refused("config", f"the files of the prompt cannot be written: {error}", hint) from None
+        hint = "Free some disk space, or set GEMINIDS_HOME to another folder."
+        raise Refused("config", f"the files of the prompt cannot be copied: {error}", hint) from None
 
 
 def _create_telemetry_file(path: str) -> None:
-    """Create the file with mode 0600 before the CLI opens it: the CLI may write prompts to it."""
+    """Create the telemetry file with mode 0600 before the CLI opens it.
+
+    Other users must not read it, because the CLI may write prompts to it.
+    """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         hint = "Use a file in a folder that you can write to."
-        raise Refused("bad_option", f"telemetry: {path}: {error.strerror}", hint) from None
+        raise Refused("bad_option", f"telemetry: {path} cannot be written: {error.strerror}", hint) from None

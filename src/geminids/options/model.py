@@ -1,7 +1,8 @@
-"""The options of a run: pure data that can be stored, sent and validated. It holds no callbacks.
+"""The options of a run. They are plain data without callbacks, so that they can be stored and sent
+to other processes.
 
-This is the only schema: `--help`, forms and the reference page take names, types, defaults and
-descriptions from here.
+`--help`, forms and the reference page take the names, types, defaults and descriptions of all
+options from this module.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ GatewayMode = Literal["on", "off"]
 
 MEGABYTE = 1024 * 1024
 
-# The limits are inside the `| None`, because msgspec accepts them on numbers only.
+# msgspec accepts `Meta` limits on a number, but not on `number | None`. So each limited number has
+# its own type here, and a field that can be None is declared as `Seconds | None`, for example.
 Seconds = Annotated[float, Meta(gt=0, lt=10**9)]
 Turns = Annotated[int, Meta(ge=1, le=100_000)]
 Attempts = Annotated[int, Meta(ge=1, le=10)]
@@ -37,21 +39,27 @@ Requests = Annotated[int, Meta(ge=1, le=10**9)]
 class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """An MCP server: either a `command` to start or a `url` to connect to."""
 
-    command: Annotated[str | None, Meta(description="A program that speaks MCP on its stdin and stdout.")] = (
-        None
-    )
-    args: Annotated[tuple[str, ...], Meta(description="Arguments of `command`.")] = ()
-    env: Annotated[dict[str, str], Meta(description="Environment variables of the server.")] = {}
+    command: Annotated[
+        str | None, Meta(description="The program to start; it must speak MCP on its stdin and stdout.")
+    ] = None
+    args: Annotated[tuple[str, ...], Meta(description="The arguments of `command`.")] = ()
+    env: Annotated[dict[str, str], Meta(description="Environment variables for the server.")] = {}
     cwd: Annotated[str | None, Meta(description="The folder that the server starts in.")] = None
-    url: Annotated[str | None, Meta(description="The URL of an HTTP server.")] = None
-    headers: Annotated[dict[str, str], Meta(description="HTTP headers for `url`.")] = {}
-    timeout: Annotated[Seconds | None, Meta(description="Timeout of a tool call, in seconds.")] = None
-    include_tools: Annotated[tuple[str, ...], Meta(description="Offer only these tools of the server.")] = ()
-    exclude_tools: Annotated[tuple[str, ...], Meta(description="Do not offer these tools.")] = ()
+    url: Annotated[str | None, Meta(description="The URL of an MCP server that runs already.")] = None
+    headers: Annotated[dict[str, str], Meta(description="HTTP headers to send to `url`.")] = {}
+    timeout: Annotated[
+        Seconds | None, Meta(description="The longest time that a tool call may take, in seconds.")
+    ] = None
+    include_tools: Annotated[
+        tuple[str, ...], Meta(description="Offer only these tools of the server to the model.")
+    ] = ()
+    exclude_tools: Annotated[
+        tuple[str, ...], Meta(description="Do not offer these tools of the server to the model.")
+    ] = ()
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """All options of a run; the prompt is separate. For a limit, `None` means no limit.
+    """All options of a run, except the prompt. If a limit is None, there is no such limit.
 
     >>> Options(model="flash", timeout=60).model
     'flash'
@@ -61,79 +69,97 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     make_cwd: Annotated[bool, Meta(description="Create `cwd` if it does not exist.")] = False
     model: Annotated[
         str | None,
-        Meta(description="`auto`, `pro`, `flash`, `flash-lite` or a model id; without it, the CLI chooses."),
+        Meta(
+            description="`auto`, `pro`, `flash`, `flash-lite` or a model id; if it is not set, the CLI chooses."
+        ),
     ] = None
     effort: Annotated[
         Effort | Budget | None,
         Meta(
-            description="How much the model thinks: a level or a number of tokens; without it, the CLI decides."
+            description="How much the model thinks: a level or a number of tokens; if it is not set, the CLI decides."
         ),
     ] = None
     approval: Annotated[
         Approval,
         Meta(
-            description="`default` only reads, `auto_edit` edits files, `yolo` allows everything, `plan` only plans."
+            description="What the agent may do without approval: `default` reads, `auto_edit` also edits files, "
+            "`yolo` does everything, `plan` only reads and plans."
         ),
     ] = "default"
     permissions: Annotated[
-        Permissions, Meta(description="What to allow and deny in addition to `approval`.")
+        Permissions, Meta(description="What to allow or deny, in addition to `approval`.")
     ] = Permissions()
     trust_workspace: Annotated[
         bool,
-        Meta(description="Use the folder's own settings, .env, hooks, MCP servers, skills and agents."),
+        Meta(
+            description="Use the settings, `.env`, hooks, MCP servers, skills and agents that are stored in `cwd`."
+        ),
     ] = False
     resume: Annotated[
-        str | None, Meta(description="The session to resume: an id from this `cwd`, or `latest`.")
+        str | None, Meta(description="The session to resume: the id of a session of this `cwd`, or `latest`.")
     ] = None
     session_id: Annotated[
-        str | None, Meta(description="The id of the new session; without it, a random one is used.")
+        str | None, Meta(description="The id of the new session; if it is not set, the id is random.")
     ] = None
     fresh: Annotated[
         bool, Meta(description="Start a new session if the session to resume does not exist.")
     ] = False
-    when_busy: Annotated[WhenBusy, Meta(description="Wait or fail if another run is using the session.")] = (
-        "wait"
-    )
+    when_busy: Annotated[
+        WhenBusy,
+        Meta(description="What to do if another run is using the session: `wait` for it, or `fail`."),
+    ] = "wait"
     template: Annotated[
         str | None,
-        Meta(description="A text with {{names}} to fill in; the prompt replaces {{prompt}}."),
+        Meta(
+            description="A text with placeholders: {{prompt}} stands for the prompt, other {{names}} for `variables`."
+        ),
     ] = None
-    variables: Annotated[dict[str, str], Meta(description="Values for the {{names}} of the template.")] = {}
-    instructions: Annotated[str | None, Meta(description="A Markdown file to put before the prompt.")] = None
+    variables: Annotated[dict[str, str], Meta(description="The values of the {{names}} in `template`.")] = {}
+    instructions: Annotated[
+        str | None, Meta(description="A Markdown file whose text is put before the prompt.")
+    ] = None
     images: Annotated[tuple[str, ...], Meta(description="Image files to send with the prompt.")] = ()
     videos: Annotated[tuple[str, ...], Meta(description="Video files to send with the prompt.")] = ()
     files: Annotated[
         tuple[str, ...], Meta(description="Other files (text, PDF, audio, ...) to send with the prompt.")
     ] = ()
     include_dirs: Annotated[
-        tuple[str, ...], Meta(description="More folders that the agent may work in.")
+        tuple[str, ...], Meta(description="Folders that the agent may work in, in addition to `cwd`.")
     ] = ()
     skills: Annotated[
         tuple[str, ...],
-        Meta(description="Folders with a SKILL.md, in addition to the user's own skills."),
+        Meta(description="Skill folders (with a SKILL.md) to use in addition to the user's own skills."),
     ] = ()
     mcp_servers: Annotated[
-        dict[str, McpServer], Meta(description="MCP servers, in addition to the user's own.")
+        dict[str, McpServer], Meta(description="MCP servers to use in addition to the user's own.")
     ] = {}
     system_prompt: Annotated[
         str | None, Meta(description="A file that replaces the CLI's system prompt.")
     ] = None
-    max_turns: Annotated[Turns | None, Meta(description="The most model turns that a run may take.")] = None
+    max_turns: Annotated[
+        Turns | None,
+        Meta(description="The most turns (model requests with their tool calls) that a run may take."),
+    ] = None
     max_attempts: Annotated[
         Attempts | None,
         Meta(
-            description="How often the CLI tries a failing request; the CLI's own default can take minutes."
+            description="How often the CLI tries a failing model request; the CLI's default can take minutes."
         ),
     ] = None
-    retries: Annotated[Retries, Meta(description="How often to retry a failed run, if a retry can help.")] = 0
+    retries: Annotated[
+        Retries,
+        Meta(description="How often to retry a failed run; only failures that may be temporary are retried."),
+    ] = 0
     fallback_models: Annotated[
         tuple[str, ...],
-        Meta(description="Models to continue with if the model's quota is used up or it is unavailable."),
+        Meta(
+            description="Models to try next, in this order, if the model is unavailable or its quota is used up."
+        ),
     ] = ()
     schema: Annotated[
         str | None,
         Meta(
-            description="A JSON Schema (as text) that the answer must match; `-o text` prints only the value."
+            description="The text of a JSON Schema that the answer must match; `-o text` prints only the JSON value."
         ),
     ] = None
     schema_tries: Annotated[
@@ -159,7 +185,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     ] = None
     prices: Annotated[
         str | None,
-        Meta(description="A TOML or JSON file with model prices, which override the list prices."),
+        Meta(description="A TOML or JSON file with model prices; they override the list prices."),
     ] = None
     requests_per_minute: Annotated[
         Requests | None,
@@ -167,65 +193,82 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     ] = None
     only_models: Annotated[
         tuple[str, ...],
-        Meta(description="The only models that may be used; patterns work (`gemini-3*-flash`)."),
+        Meta(description="The only models that may be used: names, or patterns such as `gemini-3*-flash`."),
     ] = ()
     timeout: Annotated[Seconds | None, Meta(description="End the run after this many seconds.")] = None
     idle_timeout: Annotated[
         Seconds | None,
-        Meta(description="End the run after this many seconds without output while no tool runs."),
+        Meta(description="End the run if the CLI prints nothing for this many seconds while no tool runs."),
     ] = 600.0
     start_timeout: Annotated[
-        Seconds | None, Meta(description="End the run if the CLI prints nothing within this many seconds.")
+        Seconds | None,
+        Meta(description="End the run if the CLI prints nothing within this many seconds after its start."),
     ] = 120.0
     stall_after: Annotated[
         Seconds | None,
         Meta(
-            description="After this many seconds without output, report what the run waits for; then less often."
+            description="After this many seconds without output, report what the run waits for; further reports follow "
+            "at growing intervals."
         ),
     ] = 30.0
     permission_timeout: Annotated[
         Seconds | None,
-        Meta(description="How many seconds to wait for the answer to a permission request; then deny it."),
+        Meta(
+            description="How many seconds to wait for the answer to a permission request; after that, it is denied."
+        ),
     ] = 300.0
     grace: Annotated[
         float,
         Meta(
-            description="How many seconds the processes have to stop before they are killed.",
+            description="How many seconds the processes of a run get to stop before they are killed.",
             ge=0,
             lt=10**9,
         ),
     ] = 5.0
     leftovers: Annotated[
-        Leftovers, Meta(description="End or keep background processes that a successful run leaves behind.")
+        Leftovers,
+        Meta(
+            description="What to do with background processes that are left after a successful run: `end` or `keep`."
+        ),
     ] = "end"
-    home: Annotated[str, Meta(description="`user`, `isolated`, or a folder to use as the user's home.")] = (
-        "user"
-    )
+    home: Annotated[
+        str,
+        Meta(
+            description="The home folder for the CLI: `user` (the user's own), `isolated` (a private one), or a path."
+        ),
+    ] = "user"
     gemini: Annotated[
         str | None,
         Meta(
-            description="A managed release (`0.61.0`) or the path of a CLI; without it, the first one found."
+            description="The Gemini CLI to use: a version that geminids installed (`0.61.0`) or a path; if it is not "
+            "set, the first CLI that is found."
         ),
     ] = None
     env: Annotated[
-        dict[str, str], Meta(description="Environment variables for the CLI; they override this process's.")
+        dict[str, str],
+        Meta(description="Environment variables for the CLI; they override the variables of this process."),
     ] = {}
     env_file: Annotated[str | None, Meta(description="A file of NAME=value lines; `env` overrides it.")] = (
         None
     )
     env_only: Annotated[
         tuple[str, ...] | None,
-        Meta(description="Pass on only these variables of this process, and those that every program needs."),
+        Meta(
+            description="Pass to the CLI only these variables of this process, and those that every program needs."
+        ),
     ] = None
     telemetry: Annotated[
-        str | None, Meta(description="A file that the CLI writes its own telemetry log to.")
+        str | None, Meta(description="The file to which the CLI writes its own telemetry log.")
     ] = None
-    offline: Annotated[bool, Meta(description="Use the built-in scripted model: no key, no network.")] = False
+    offline: Annotated[
+        bool, Meta(description="Use the built-in scripted model: it needs no key and no network.")
+    ] = False
     gateway: Annotated[
         GatewayMode,
         Meta(
-            description="`on`: requests go through our gateway, which counts and limits them and hides the API key "
-            "from the agent's tools. `off`: the CLI calls the API itself; limits, record and replay are refused."
+            description="`on`: the CLI sends its requests through our gateway, which counts and limits them and hides "
+            "the API key from the agent's tools. `off`: the CLI calls the API directly; limits, `record` and "
+            "`replay` cannot be used."
         ),
     ] = "on"
     key_from: Annotated[
@@ -239,12 +282,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     ] = None
     replay: Annotated[
         str | None,
-        Meta(description="Answer model requests from this cassette file: no key, no network."),
+        Meta(description="Answer model requests from this cassette file; this needs no key and no network."),
     ] = None
-    literal: Annotated[bool, Meta(description="Send the prompt as plain text: no /command, no @path.")] = (
-        False
-    )
+    literal: Annotated[
+        bool,
+        Meta(
+            description="Send the prompt as plain text: `/command` and `@path` in it have no special meaning."
+        ),
+    ] = False
     line_limit: Annotated[
         int,
-        Meta(description="The longest line of the CLI's output to read, in bytes.", ge=1024, le=2**40),
+        Meta(description="The maximum length of a line in the CLI's output, in bytes.", ge=1024, le=2**40),
     ] = 256 * MEGABYTE

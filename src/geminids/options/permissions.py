@@ -1,4 +1,5 @@
-"""What the agent may do: pure data. `launch/` translates it into the CLI's settings and policies."""
+"""The permissions of a run. The package `launch` translates them into settings and policies of the
+CLI."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ Names = tuple[str, ...]
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Permissions by capability, and by name for tools, commands and servers.
+    """What the agent may do: by capability, and by the name of a tool, command or MCP server.
 
-    None leaves it to `approval`.
+    If a capability such as `shell` is None, the approval mode decides.
 
-    A deny overrides an allow, the user's own policies override an allow, and `plan` mode overrides
-    every allow of `file_write` and `shell`. Without someone to ask, `ask` denies, with a reason.
+    If several rules match a call, a rule that denies it overrides a rule that allows it. The user's
+    own policies also override rules that allow a call, and `plan` mode overrides `allow` for
+    `file_write` and `shell`. With `ask`, the user is asked for permission; if nobody can answer,
+    the call is denied and the reason is reported.
 
     >>> Permissions(shell="deny", allow_tools=("write_file",)).shell
     'deny'
@@ -34,22 +37,27 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     network: Annotated[Power | None, Meta(description="Search the web and fetch pages.")] = None
     mcp: Annotated[Power | None, Meta(description="Call tools of MCP servers.")] = None
     skills: Annotated[Power | None, Meta(description="Activate agent skills.")] = None
-    allow_tools: Annotated[Names, Meta(description="Tools that may be called in every approval mode.")] = ()
+    allow_tools: Annotated[
+        Names,
+        Meta(
+            description="Tools that need no approval. In `plan` mode, this works only for network, MCP and skill tools."
+        ),
+    ] = ()
     only_tools: Annotated[
-        Names, Meta(description="No other tool may be called; this alone approves none of them.")
+        Names, Meta(description="The only tools that may be called; they may still need approval.")
     ] = ()
     deny_tools: Annotated[Names, Meta(description="Tools that may not be called.")] = ()
     allow_commands: Annotated[
-        Names, Meta(description="Shell commands that may run, by their first words (`git status`).")
+        Names, Meta(description="Shell commands that may run, given by their first words (`git status`).")
     ] = ()
     deny_commands: Annotated[
-        Names, Meta(description="Shell commands that may not run, by their first words.")
+        Names, Meta(description="Shell commands that may not run, given by their first words.")
     ] = ()
     allow_servers: Annotated[Names, Meta(description="MCP servers whose tools may be called.")] = ()
     deny_servers: Annotated[Names, Meta(description="MCP servers that are not started.")] = ()
 
     def __bool__(self) -> bool:
-        """Whether any field is set."""
+        """Return whether at least one permission differs from its default."""
         return self != _DEFAULT
 
 

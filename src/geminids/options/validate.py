@@ -1,4 +1,4 @@
-"""Validate options: report every problem at once, before anything starts."""
+"""Validate the options before a run starts, and report all problems in one error."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from geminids.options.model import Approval, GatewayMode, Leftovers, McpServer, 
 from geminids.options.permissions import CAPABILITIES, Permissions, Power
 from geminids.redact import Redactor, secrets_of
 
-__all__ = ["LIMITS", "NEED_GATEWAY", "make_options"]
+__all__ = ["LIMITS", "NEED_GATEWAY", "invalid_entry", "make_options"]
 
-# Limits that the gateway enforces before a request is sent.
+# The limits that the gateway checks before it sends a request.
 LIMITS = ("max_budget", "max_tokens", "max_requests", "day_budget", "day_tokens", "day_requests")
-# The other options that work only with the gateway.
+# Further options that work only with the gateway.
 NEED_GATEWAY = ("requests_per_minute", "only_models", "key_from", "record")
 
 _LONGEST = 200
 
 
 def make_options(options: Options | None = None, /, **fields: Any) -> Options:
-    """Merge `fields` over `options` and validate the result.
+    """Set `fields` in a copy of `options`, validate all values, and return the copy.
 
-    Raises one `OptionsError` with every problem.
+    Without `options`, all other values are the defaults. If a value is not valid, raise one
+    `OptionsError` with all problems.
 
     >>> make_options(Options(model="pro"), timeout=5).timeout
     5
@@ -50,17 +51,34 @@ def make_options(options: Options | None = None, /, **fields: Any) -> Options:
     return merged
 
 
+def invalid_entry(name: str, value: Any) -> str | None:
+    """Return the key of the first invalid entry in the value of the option `name`.
+
+    Return None if no entry is invalid, or if the value is neither a mapping nor `Permissions`.
+
+    >>> invalid_entry("env", {"LANG": "C", "A=B": "x"})
+    'A=B'
+    """
+    entries: dict[str, Any] = {}
+    if isinstance(value, Permissions):
+        entries = {key: Permissions(**{key: getattr(value, key)}) for key in value.__struct_fields__}
+    elif isinstance(value, Mapping):
+        entries = {key: {key: item} for key, item in value.items()}
+    return next((key for key, entry in entries.items() if _CHECKS[name](entry)), None)
+
+
 def _plain(value: Any) -> Any:
-    """Convert paths to text and lists to tuples, as `Options` stores them."""
+    """Convert path objects to text and lists to tuples, because `Options` contains only these."""
     if isinstance(value, (list, tuple)):
         return tuple(_plain(item) for item in value)
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _redacted(problems: list[tuple[str, str]], options: Options) -> list[tuple[str, str]]:
-    """Mask secrets in the problems, then shorten them.
+    """Mask secrets in the messages of the problems, then shorten long messages.
 
-    The redactor would not recognise half a secret.
+    The secrets are masked first: a shortened message could contain half a secret, which could not
+    be recognized and masked.
     """
     env = options.env if isinstance(options.env, Mapping) else {}
     own = {str(name): value for name, value in env.items() if isinstance(value, str)}
@@ -82,14 +100,15 @@ def _problems(options: Options) -> list[tuple[str, str]]:
         problems.append(("session_id", "cannot be used with resume: a resumed session keeps its id"))
     problems += _gateway_problems(options)
     if options.variables and options.template is None:
-        problems.append(("variables", "need a template"))
+        problems.append(("variables", "can be used only with template"))
     if "cwd" not in dict(problems):
         problems += _cwd_problems(options)
     return problems
 
 
 def _gateway_problems(options: Options) -> list[tuple[str, str]]:
-    """Return conflicts between the options of the gateway."""
+    """Return the problems with options that work only with the gateway, and with options that
+    exclude each other."""
     modes = [name for name in ("offline", "record", "replay") if getattr(options, name)]
     problems = []
     if len(modes) > 1:
@@ -112,10 +131,8 @@ def _cwd_problems(options: Options) -> list[tuple[str, str]]:
 
 
 def _no_such_option(name: str) -> str:
-    import difflib  # imported late: needed only for an error
-
-    near = difflib.get_close_matches(name, _CHECKS, n=1)
-    return f"there is no such option; did you mean {near[0]}?" if near else "there is no such option"
+    similar = values.most_similar(name, _CHECKS)
+    return f"there is no such option; did you mean {similar}?" if similar else "there is no such option"
 
 
 def _permissions(value: Any) -> str | None:
@@ -152,7 +169,7 @@ def _server(server: Any) -> str | None:
         return "needs either a command or a url"
     for name, check in _SERVER_CHECKS.items():
         if problem := check(getattr(server, name)):
-            return f"its {name} {problem}"
+            return f"{name} {problem}"
     return None
 
 
@@ -163,7 +180,8 @@ def _url(value: Any) -> str | None:
 
 
 def _argument(value: Any) -> str | None:
-    """Check a text that may be empty."""
+    """Check one argument of the command that starts an MCP server. The argument must be text; the
+    text may be empty."""
     if not isinstance(value, str):
         return f"has {values.shown(value)}, not text"
     return values.bad_characters(value)

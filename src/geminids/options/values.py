@@ -1,9 +1,13 @@
-"""Checks of single values. Each check returns what is wrong as a phrase, or None."""
+"""Checks of option values. A check returns None if the value is valid, otherwise a text that says
+what is wrong.
+
+The text does not contain the name of the option: "is empty", for example.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from geminids.ids import is_session_id
@@ -21,6 +25,7 @@ __all__ = [
     "key_source",
     "kind",
     "model",
+    "most_similar",
     "name",
     "one_of",
     "optional",
@@ -40,16 +45,29 @@ Check = Callable[[Any], str | None]
 
 
 def kind(value: object) -> str:
-    """Describe a value by its type, for values that may be secret."""
+    """Describe a value without showing it, because it may be secret: return only its type, as in
+    "of type int"."""
     return f"of type {type(value).__name__}"
 
 
 def shown(value: object) -> str:
-    """Format a value for a message. `make_options` masks secrets in the message and shortens it."""
+    """Return the `repr` of a value for an error message, or only its type if the value is nested
+    too deeply.
+
+    The result can contain secrets, because `make_options` masks them later, in the complete
+    message.
+    """
     try:
         return repr(value)
     except RecursionError:
         return f"a {type(value).__name__} that is nested too deeply"
+
+
+def most_similar(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to `name`; None if none is similar."""
+    import difflib  # imported late: only the message about an unknown name needs it
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
 def optional(check: Check) -> Check:
@@ -70,7 +88,7 @@ def bad_characters(value: str) -> str | None:
     try:
         os.fsencode(value)
     except UnicodeEncodeError:
-        return "contains half a character (a lone surrogate)"
+        return "contains a lone surrogate, which cannot be encoded as UTF-8"
     return None
 
 
@@ -141,7 +159,7 @@ def variables(value: Any) -> str | None:
         if not isinstance(name, str) or not name or "\0" in name:
             return f"has {shown(name)}, which cannot be the name of a variable"
         if "=" in name:
-            return f"has a name with = in it, which starts with {shown(name.partition('=')[0])}"
+            return f"has a name that contains = and starts with {shown(name.partition('=')[0])}"
         if not isinstance(text, str):
             # Do not show the value: it may be a secret.
             return f"has a value for {name} that is not text"

@@ -1,1 +1,1 @@
-"""Child processes: start, read, watch, and end the whole process tree."""
+"""Start child processes, read their output, and end them with all their descendants."""

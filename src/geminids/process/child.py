@@ -1,4 +1,6 @@
-"""A child process in its own session, with non-blocking pipes that any event loop can wait on."""
+"""Start a child process in its own session (POSIX), with non-blocking pipes that work with any
+event loop.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,12 @@ _log = get_logger("process")
 
 
 def taskkill(pid: int, *, force: bool) -> tuple[str, ...]:
-    """Return the Windows command that ends a process tree.
+    """Return the Windows command that ends a process and all its descendants. If `force` is true,
+    the processes get no time to clean up.
 
-    Ending only the `.cmd` shim would leave its node running.
+    The descendants must end too, because a `.cmd` script starts the CLI: if only the process of the
+    script ended, its child, the node process, would continue. Raises `ValueError` if `pid` is not
+    positive.
 
     >>> taskkill(42, force=True)
     ('taskkill', '/PID', '42', '/T', '/F')
@@ -27,17 +32,20 @@ def taskkill(pid: int, *, force: bool) -> tuple[str, ...]:
     return ("taskkill", "/PID", str(pid), "/T", *(("/F",) if force else ()))
 
 
-# A larger pipe means fewer reads. Only Linux can set the size, and it may refuse.
+# Size of the stdout pipe in bytes: a larger pipe means fewer reads. Only Linux can set the size,
+# and it may refuse.
 _PIPE_SIZE = 1024 * 1024
 _READ_SIZE = 256 * 1024
 
 
 class Child:
-    """A running child process: use its pipes, wait for its exit, signal its process group.
+    """A running child process. It reads and writes the pipes of the process, waits for its exit,
+    and sends signals to its process group.
 
-    It uses subprocess.Popen with non-blocking pipes instead of the event loop's process transport.
-    It can be spawned before an event loop is imported and works the same on asyncio and trio. A
-    pidfd reports its exit, so a grandchild that keeps the pipes open cannot hide it.
+    It uses `subprocess.Popen` with non-blocking pipes, not the child processes of an event loop. So
+    the process can be started before an event loop is imported, and the class works on asyncio and
+    trio. A pidfd (a file descriptor for a process) reports the exit, so the exit is noticed even if
+    a grandchild keeps the pipes open.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
@@ -54,17 +62,21 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code; negative for a signal, None while the process runs."""
+        """The exit code of the process. It is negative if a signal ended the process, and None
+        while the process runs.
+        """
         return self._popen.poll()
 
     async def wait(self) -> int:
-        """Wait until this process exits, even if another process still holds its pipes."""
+        """Wait until this process exits, and return its exit code. Its pipes may still be open in
+        descendants that continue to run.
+        """
         import anyio
 
         try:
             pidfd = os.pidfd_open(self.pid)
         except (AttributeError, OSError):
-            # macOS, or an old kernel: wait in a thread.
+            # There is no pidfd on macOS and on old kernels: wait in a thread.
             return await anyio.to_thread.run_sync(self._popen.wait, abandon_on_cancel=True)
         try:
             await anyio.wait_readable(pidfd)
@@ -73,23 +85,31 @@ class Child:
         return self._popen.wait()
 
     async def read_stdout(self) -> bytes:
-        """Return the next chunk of stdout; empty at end of file."""
+        """Wait for the next chunk of stdout, and return it. Empty bytes mean the end of stdout."""
         return await _read(self._stdout)
 
     async def read_stderr(self) -> bytes:
-        """Return the next chunk of stderr; empty at end of file."""
+        """Wait for the next chunk of stderr, and return it. Empty bytes mean the end of stderr."""
         return await _read(self._stderr)
 
     def stdout_now(self) -> bytes:
-        """Return what can be read from stdout without waiting."""
+        """Return the bytes that can be read from stdout without waiting; empty if there
+        are none.
+        """
         return _read_now(self._stdout)
 
     def stderr_now(self) -> bytes:
-        """Return what can be read from stderr without waiting."""
+        """Return the bytes that can be read from stderr without waiting; empty if there
+        are none.
+        """
         return _read_now(self._stderr)
 
     def write_now(self, data: bytes) -> bytes:
-        """Write what fits into the pipe without waiting; return the rest."""
+        """Write as much of `data` to the child's stdin as the pipe accepts without waiting. Return
+        the bytes that were not written.
+
+        If stdin is closed, `data` is discarded, and the result is empty.
+        """
         if self._stdin is None:
             return b""
         try:
@@ -97,16 +117,18 @@ class Child:
         except BlockingIOError:
             return data
         except BrokenPipeError:
-            # The child closed its stdin or died; its exit explains more than this error.
+            # The child closed its stdin or exited. Its exit code explains more than this error.
             return b""
 
     async def feed(self, data: bytes) -> None:
-        """Write all of `data`, then close stdin: the CLI waits for end of file."""
+        """Write all of `data` to the child's stdin, then close stdin. The CLI starts its work only
+        when stdin ends.
+        """
         await self.write(data)
         self.close_stdin()
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`."""
+        """Write all of `data` to the child's stdin. If stdin is closed meanwhile, return early."""
         import anyio
 
         view = memoryview(data)
@@ -123,7 +145,7 @@ class Child:
         self._close(0)
 
     def close(self) -> None:
-        """Close all pipes; unread data is lost."""
+        """Close all pipes. Unread data is lost."""
         for index in range(3):
             self._close(index)
 
@@ -134,7 +156,12 @@ class Child:
             self._files[index].close()
 
     def signal_group(self, name: str) -> bool:
-        """Signal the child's process group; False if it has exited (its pid may be reused)."""
+        """Send the signal `name` ("TERM" or "KILL") to the child's process group, and return
+        whether it was sent.
+
+        If the child has exited, no signal is sent, because another process may have the same
+        process id now.
+        """
         if self._popen.poll() is not None:
             return False
         if os.name == "nt":
@@ -149,7 +176,9 @@ class Child:
 
 
 def spawn(argv: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> Child:
-    """Start a child process in its own session. Raises OSError."""
+    """Start a child process in its own session, with this command line, folder and environment.
+    Raises `OSError` if it cannot be started.
+    """
     popen = subprocess.Popen(
         argv,
         cwd=cwd,
@@ -168,6 +197,9 @@ async def _read(fd: int | None) -> bytes:
     import anyio
 
     while fd is not None:
+        # Let other tasks run: if the child writes fast, there may always be data, and this loop
+        # would never wait.
+        await anyio.lowlevel.checkpoint()
         try:
             return os.read(fd, _READ_SIZE)
         except BlockingIOError:

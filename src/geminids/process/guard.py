@@ -1,4 +1,8 @@
-"""Start one guard process per host, and report the start and end of each run to it."""
+"""Start the guard: a small process that ends the processes of all runs if the host (the process
+that uses geminids) dies.
+
+There is one guard for each host. This module reports the start and the end of each run to it.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,23 @@ from geminids.process.marker import MARKER, Mark
 
 __all__ = ["guard_run", "release_run"]
 
-# Seconds that a guard has to read its pipe before we replace it.
+# Replace a guard that has not read its pipe for this many seconds.
 _WRITE_TIMEOUT = 1.0
 
 
 class _Guard(subprocess.Popen[bytes]):
-    """The guard process and our end of its pipe, which stays open until this host ends."""
+    """The guard: a process that ends the processes of all runs if the host (the process that uses
+    geminids) dies. `pipe` is the write end of the guard's stdin.
+
+    The pipe closes when the host ends, even in a crash. This is how the guard notices the end.
+    """
 
     pipe: int
 
     def __del__(self) -> None:
-        """Suppress Popen's ResourceWarning at exit: the guard outlives the host on purpose."""
+        """Do nothing. `Popen.__del__` would print a ResourceWarning if the guard still runs, but
+        the guard is meant to live longer than this process.
+        """
 
 
 _lock = threading.Lock()
@@ -34,14 +44,18 @@ _live: set[str] = set()
 
 
 def guard_run(mark: Mark) -> None:
-    """If this host dies from now on, the guard ends every process that carries `mark`."""
+    """Register a run with the guard, a small process that watches this process. If this process
+    dies, the guard ends every process that has `mark` in its environment.
+    """
     with _lock:
         _live.add(str(mark))
         _send(f"run {mark}\n")
 
 
 def release_run(mark: Mark) -> None:
-    """The run is over: the guard no longer ends its processes."""
+    """Remove a run from the guard's list (see `guard_run`), because the run has ended. From then
+    on, the guard does not end processes that the run left running.
+    """
     with _lock:
         _live.discard(str(mark))
         if _live or (_guard is not None and _guard.poll() is None):
@@ -53,18 +67,22 @@ def _send(line: str) -> None:
     if _guard is not None and _guard.poll() is None and _write_all(_guard.pipe, line.encode()):
         return
     for _ in range(2):
-        # Clear `_guard` first, so that its pipe is closed only once even if no new guard can be
+        # Clear `_guard` first, so that its pipe is closed only once, even if no new guard can be
         # started.
         old, _guard = _guard, None
         _discard(old)
         _guard = _start()
-        # The previous guard was killed or suspended: send all live runs to the new one.
+        # The previous guard was killed or suspended, so send all unfinished runs to the new one.
         if _write_all(_guard.pipe, "".join(f"run {mark}\n" for mark in sorted(_live)).encode()):
             return
 
 
 def _write_all(pipe: int, data: bytes) -> bool:
-    """Write all of `data`; False if the guard is gone or suspended (its pipe stays full)."""
+    """Write all of `data` to the guard's pipe, and return whether this worked.
+
+    It fails if the guard has exited, or if the guard does not read its pipe for one second, for
+    example because it is suspended.
+    """
     until = time.monotonic() + _WRITE_TIMEOUT
     while data:
         try:
@@ -87,8 +105,8 @@ def _start() -> _Guard:
         ours = _move_above_stdio(ours)
         os.set_blocking(ours, False)
         guard = _Guard(
-            # -I -S: no user site, no .pth files. It starts in 10 ms and imports psutil only when it
-            # must act.
+            # -I -S: ignore the user's site packages and .pth files, so that the guard starts in 10
+            # ms. It imports psutil only when it must end processes.
             [
                 sys.executable,
                 "-I",
@@ -102,8 +120,8 @@ def _start() -> _Guard:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            # Empty: no secrets of the host, and no mark of an outer run, whose end must not end the
-            # guard.
+            # Use an empty environment. It contains no secrets of the host. It also contains no mark
+            # of an outer run, so the end of the outer run does not end the guard.
             env={},
             start_new_session=True,
         )
@@ -117,14 +135,15 @@ def _start() -> _Guard:
 
 
 def _move_above_stdio(fd: int) -> int:
-    """Move the descriptor above 2.
+    """Return a file descriptor with a number above 2 for the file of `fd`. If `fd` is 2 or less,
+    duplicate it and close `fd`; otherwise return `fd` itself.
 
-    If the host closed stdin, stdout or stderr, a later `open()` could reuse the number and break
-    the guard's pipe.
+    A new pipe can get the number 0, 1 or 2 if this process has closed its stdin, stdout or stderr.
+    A later `open()` in this process could then reuse that number, and break the guard's pipe.
     """
     if fd > 2 or os.name == "nt":
         return fd
-    import fcntl
+    import fcntl  # not available on Windows
 
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     os.close(fd)
@@ -132,23 +151,30 @@ def _move_above_stdio(fd: int) -> int:
 
 
 def _discard(guard: _Guard | None) -> None:
-    """Kill a guard that no longer reads, and close its pipe."""
+    """Kill a guard process that no longer reads its pipe, and close the pipe. Does nothing if
+    `guard` is None.
+    """
     if guard is not None:
-        # Kill before closing: a suspended guard that wakes up with a closed pipe would end all live
-        # runs.
+        # Kill the guard before its pipe is closed: if a suspended guard continues and finds a
+        # closed pipe, it ends all unfinished runs.
         guard.kill()
         os.close(guard.pipe)
         guard.wait()
 
 
 def _reset_after_fork() -> None:
-    """A forked child is a new host: it has no guard yet and must not hold the parent's pipe."""
+    """Forget the guard process in a forked child, so that the child starts its own guard when it
+    needs one.
+
+    The child must close its copy of the guard's pipe. Otherwise the guard would not notice when the
+    parent dies, because the pipe would still be open.
+    """
     global _guard, _lock
     _lock = threading.Lock()
     _live.clear()
     if _guard is not None:
         os.close(_guard.pipe)
-        _guard.returncode = 0  # not our child: nothing to wait for
+        _guard.returncode = 0  # the guard is not a child of this process, which cannot wait for it
     _guard = None
 
 

@@ -1,9 +1,12 @@
-"""The guard's program: when its host dies, it ends all processes of the host's unfinished runs.
+"""The program of the guard: a process that waits until its host (the process that uses geminids)
+dies, and then ends all processes of the host's unfinished runs.
 
-`process/guard.py` starts it as a plain script that imports nothing of geminids: it must start at
-once, stay small, and work while the host's virtual environment is being deleted. It reads lines
-from stdin: `run MARK` (a run started) and `done MARK` (the run is over). End of file on stdin, or a
-new parent, means the host is dead.
+`process/guard.py` starts this file as a script. It imports nothing of geminids, for three reasons:
+it must start fast, stay small, and work even while the host's virtual environment is being deleted.
+
+It reads lines from stdin: `run MARK` when a run starts, and `done MARK` when the run ends. A mark
+is a text that identifies a run; all processes of the run have it in their environment. The host is
+dead if stdin ends, or if the guard gets a new parent process.
 """
 
 from __future__ import annotations
@@ -15,13 +18,17 @@ import sys
 import time
 from typing import Any
 
-_POLL = 0.25  # seconds between two checks of the parent, in case a fork of the host holds the pipe open
-_GRACE = 0.4  # seconds between TERM and KILL
+# Seconds between two checks whether the parent is alive. The end of stdin is not enough, because a
+# forked child of the host may keep the pipe open.
+_POLL = 0.25
+_GRACE = 0.4  # seconds between SIGTERM and SIGKILL
 _TIMEOUT = 10.0
 
 
 def watch(host_pid: int) -> set[str]:
-    """Wait until the host is dead; return the marks of its unfinished runs."""
+    """Wait until the host (the process that uses geminids) is dead. Return the marks of its
+    unfinished runs. A mark is the text that identifies a run.
+    """
     live: set[str] = set()
     rest = b""
     while True:
@@ -42,7 +49,11 @@ def watch(host_pid: int) -> set[str]:
 
 
 def end_all(marks: set[str], marker: str, psutil: Any) -> None:
-    """Send TERM, then KILL after the grace period; repeat until no process is left."""
+    """End all processes that have one of `marks` in the environment variable `marker`.
+
+    Each process gets SIGTERM first. After a grace period of 0.4 seconds, the processes that are
+    left get SIGKILL, until none is left or 10 seconds are over.
+    """
     terminated: set[Any] = set()
     started = time.monotonic()
     while time.monotonic() - started < _TIMEOUT:
@@ -63,7 +74,9 @@ def end_all(marks: set[str], marker: str, psutil: Any) -> None:
 
 
 def find(marks: set[str], marker: str, psutil: Any) -> set[Any]:
-    """Return all live processes that carry one of the marks, and their descendants."""
+    """Return all live processes that have one of `marks` in the environment variable `marker`, and
+    the descendants of these processes. This process itself is left out.
+    """
     processes: set[Any] = set()
     for pid in psutil.pids():
         try:
@@ -83,7 +96,12 @@ def find(marks: set[str], marker: str, psutil: Any) -> set[Any]:
 
 
 def marks_of(process: Any, marker: str) -> list[str]:
-    """Return the marks of a process, with retries (see `marker_of` in process/tree.py)."""
+    """Return the marks of the runs that a process belongs to: the words in its environment variable
+    `marker`.
+
+    A process that is starting can have an empty environment for a short time. Therefore an empty
+    environment is read again, up to 12 times (see `marker_of` in process/tree.py).
+    """
     for _ in range(12):
         environ = process.environ()
         if environ or process.cmdline():
@@ -102,7 +120,7 @@ def main() -> None:
     live = watch(host_pid)
     if live:
         sys.path.insert(0, psutil_home)
-        import psutil
+        import psutil  # imported only here, because its folder was added to the path just now
 
         end_all(live, marker, psutil)
 

@@ -1,4 +1,4 @@
-"""Keep other processes of the user from reading this one's environment, memory and files."""
+"""Keep other processes of the user from reading this process's environment, memory and files."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ _PR_SET_DUMPABLE = 4
 
 
 def protect_host() -> bool:
-    """Keep other processes of the same user from reading this one; True if it worked (Linux only).
+    """Prevent other processes of the same user from reading the secrets of this process. Return
+    whether it worked; it works only on Linux.
 
-    A key in the environment of this process stays in `/proc/PID/environ` until it exits, even if
-    `os.environ` changes, and an agent's tools run as the same user. After this call they can read
-    neither it nor the memory nor the open files. The cost: no core dumps, only root can attach a
-    debugger or profiler (gdb, strace, py-spy), and the process cannot open its own
-    `/proc/self/environ` (`os.environ` still works). Forks inherit the protection, new programs do
-    not. Root can still read everything.
+    The tools of an agent run as the same user. A key in the environment of this process stays in
+    `/proc/PID/environ` until the process exits, even if `os.environ` changes. After this call, the
+    tools cannot read the environment, the memory or the open files of this process.
+
+    There are disadvantages. There are no core dumps. Only root can attach a debugger or a profiler
+    (gdb, strace, py-spy). The process cannot open its own `/proc/self/environ`; `os.environ` still
+    works. Forked processes keep the protection, but programs that they start do not have it. Root
+    can still read everything.
     """
     if sys.platform != "linux":
         return False
     try:
-        import ctypes  # imported late: 6 ms, and a Python can be built without it
+        import ctypes  # imported late: it takes 6 ms, and Python can be built without it
 
         return int(ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)) == 0
     except (ImportError, OSError, AttributeError):
@@ -33,10 +36,13 @@ def protect_host() -> bool:
 
 
 def protect_command() -> None:
-    """Protect a process that only geminids uses: a command, or the owner of a pool.
+    """Call `protect_host`, so that other processes cannot read the secrets of this process. Use
+    this function in a process that only geminids uses: a command of geminids, or the process that
+    owns a shared pool of CLIs.
 
-    A process inside a run stays readable: the run's tools could already read its environment, and
-    the host of that run must read its mark to end it.
+    If this process was itself started by a tool of a run (the outer run), it is not protected, for
+    two reasons. The tools of the outer run have the same environment anyway. And the program that
+    started the outer run must read the environment of this process to find and end this process.
     """
     if MARKER not in os.environ:
         protect_host()

@@ -1,4 +1,6 @@
-"""Join chunks of bytes into blocks of whole lines, in linear time and bounded memory."""
+"""Join chunks of bytes to blocks of complete lines. The time is linear, and the memory is
+limited.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,12 @@ __all__ = ["LineFramer"]
 
 
 class LineFramer:
-    """Collects chunks until a line is complete.
+    """Joins chunks of bytes to complete lines. `feed(chunk)` returns the lines that are complete;
+    `rest()` returns the bytes after the last newline.
 
-    It keeps chunks in a list and joins them once; concatenating them one by one would be quadratic
-    for a long line. A line of more than `limit` bytes is dropped, and its size is added to
-    `dropped` for a notice.
+    A line with more than `limit` bytes is left out. Its size is added to the list `dropped`, so
+    that the caller can report it. The chunks of an incomplete line are kept in a list and joined
+    once: joining each chunk to the line before it would take quadratic time.
 
     >>> framer = LineFramer()
     >>> framer.feed(b'{"a"'), framer.feed(b': 1}\\n{"b": '), framer.rest()
@@ -24,7 +27,9 @@ class LineFramer:
         self.dropped: list[int] = []
 
     def feed(self, chunk: bytes) -> bytes:
-        """Add a chunk; return all lines that are complete now, with their newlines."""
+        """Add a chunk. Return all lines that are complete now, with their newlines; empty bytes if
+        there are none.
+        """
         end = chunk.rfind(b"\n") + 1
         if not end:
             self._keep(chunk)
@@ -39,7 +44,10 @@ class LineFramer:
         return lines
 
     def rest(self) -> bytes:
-        """Return the bytes after the last newline, at the end of the stream."""
+        """Return the bytes after the last newline, and forget them. If they are longer than
+        `limit`, add their size to `dropped`, and return empty bytes. Call this at the end of the
+        stream.
+        """
         rest = b"".join(self._parts)
         if self._size > self.limit:
             self.dropped.append(self._size)
@@ -54,7 +62,10 @@ class LineFramer:
             self._parts.append(part)
 
     def _join(self, head: bytes) -> bytes:
-        """Join the kept parts with `head`, which ends with a newline."""
+        """Return the stored chunks and `head` as one block of lines. `head` ends with a newline.
+        The stored chunks are the beginning of its first line. If this line is too long, it is left
+        out.
+        """
         first = head.index(b"\n")
         size = self._size + first
         if size > self.limit:

@@ -1,4 +1,6 @@
-"""The mark that every process of a run, daemons included, carries in its environment."""
+"""The mark of a run: a text that identifies the run. It is in an environment variable that all
+processes of the run inherit, including daemons, so that these processes can be found.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,19 @@ import msgspec
 
 __all__ = ["MARKER", "Mark", "marks_in", "new_mark", "with_mark"]
 
-# The name starts with GEMINI_CLI_: if GITHUB_SHA is set, the CLI removes other names from a tool
-# shell's environment, and we could not find a daemon without its mark (DESIGN 5.3).
+# The environment variable with the marks. Its name starts with GEMINI_CLI_ for a reason: if
+# GITHUB_SHA is set, the CLI removes most other variables from the environment of a tool's shell. A
+# daemon without its mark could not be found (DESIGN 5.3).
 MARKER = "GEMINI_CLI_GEMINIDS_MARK"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Identifies who started a process: the host (pid, and the time of the mark) and the run."""
+    """The mark of a run: it identifies the run, and the process that started the run (the host). It
+    is put into the environment of all processes of the run.
+
+    `made_at` is the time at which the mark was made, in Unix milliseconds. `nonce` is a random id
+    of the host process.
+    """
 
     host_pid: int
     made_at: int
@@ -32,20 +40,27 @@ class Mark(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Mark | None:
-        """Parse the output of `str(mark)`; None for any other text."""
+        """Convert `text`, the result of `str(mark)`, back to a mark. Return None if `text` does not
+        have the form of a mark.
+        """
         parts = text.split(":")
         if len(parts) != 4 or not (parts[0].isdecimal() and parts[1].isdecimal() and parts[2] and parts[3]):
             return None
         return cls(int(parts[0]), int(parts[1]), parts[2], parts[3])
 
     def host_is_alive(self) -> bool:
-        """Whether the process that made this mark still runs: same pid, started before it."""
-        import psutil  # imported late: 34 ms
+        """Return whether the host, the process that made this mark, still runs. If the
+        system denies access to this information, return True.
+
+        Another process could have the host's process id now. Therefore the process with this id
+        must have started before the mark was made.
+        """
+        import psutil  # imported late: it takes 34 ms
 
         try:
             host = psutil.Process(self.host_pid)
-            # Two seconds of tolerance: start times are relative to the boot time, which is exact to
-            # a second only.
+            # Allow a difference of two seconds, because start times are relative to the boot time,
+            # which is only exact to a second.
             return host.status() != psutil.STATUS_ZOMBIE and host.create_time() <= self.made_at / 1000 + 2
         except psutil.NoSuchProcess:
             return False
@@ -57,7 +72,7 @@ _nonce = (0, "")
 
 
 def _host_nonce() -> str:
-    """Return the random id of this host process; a fork gets a new one."""
+    """Return the random id of this process. A forked process gets a new one."""
     global _nonce
     if _nonce[0] != os.getpid():
         _nonce = (os.getpid(), os.urandom(6).hex())
@@ -65,17 +80,23 @@ def _host_nonce() -> str:
 
 
 def new_mark(run_id: str) -> Mark:
-    """Create this host's mark for one run."""
+    """Create a mark for one run of this process."""
     return Mark(os.getpid(), int(time.time() * 1000), _host_nonce(), run_id)
 
 
 def with_mark(environ: Mapping[str, str], mark: Mark) -> dict[str, str]:
-    """Add the mark to those of outer runs, so that the end of any of these runs ends this one."""
+    """Return a copy of the environment with `mark` added to the marks in it.
+
+    The marks of outer runs (if this process itself belongs to a run) stay, so that the end of an
+    outer run also ends the processes of this run.
+    """
     outer = environ.get(MARKER, "").split()
     return {**environ, MARKER: " ".join([*outer, str(mark)])}
 
 
 def marks_in(environ: Mapping[str, str]) -> list[Mark]:
-    """Return the marks in an environment, outermost first."""
+    """Return the run marks in an environment. If a run was started inside another run, the mark of
+    the outer run comes first. Words that do not have the form of a mark are left out.
+    """
     marks = (Mark.parse(word) for word in environ.get(MARKER, "").split())
     return [mark for mark in marks if mark is not None]

@@ -1,10 +1,16 @@
-"""Find the processes of dead hosts by their mark, and end them on request.
+"""Find the processes that a run left running after its host (the process that started the run)
+died, and end them on request.
 
-A process carries the marks of all runs that it is inside, outermost first. It is an orphan if none
-of the hosts in its marks is alive. It is `sheltered` if its innermost host is dead but an outer one
-is alive: it belongs to a live run and ends with that run. It is `kept` if its run left it on
-purpose. It is `elsewhere` if it belongs to an installation with another GEMINIDS_HOME; we report it
-but do not end it.
+Each process of a run has the run's mark in its environment. If a run was started inside another
+run, the process has the marks of both, the outer run's first. The innermost run is the last one.
+
+This module classifies the processes whose innermost run has a dead host:
+
+- `kept`: the run left the process running on purpose.
+- `sheltered`: the host of an outer run is alive. The process will end with that run.
+- `elsewhere`: the process belongs to an installation with another GEMINIDS_HOME. It is reported but
+  not ended.
+- `orphans`: all other processes.
 """
 
 from __future__ import annotations
@@ -23,17 +29,23 @@ from geminids.redact import Redactor, secrets_of
 
 __all__ = ["Orphan", "Survey", "end_orphans", "find_orphans", "forget_kept"]
 
-# Start times are relative to the boot time, which is exact to a second only, and the clock can be
-# changed.
+# Seconds by which two values of the same start time may differ. Start times are relative to the
+# boot time, which is only exact to a second, and the clock can be changed.
 _START_TOLERANCE = 2.0
 _POLL = 0.02
 _MAX_COMMAND = 80
-# A younger note may belong to a run whose processes we do not see yet.
+# Notes (files that name runs with kept processes) that are younger than this many seconds are not
+# removed: the processes of the run may not be visible yet.
 _NOTE_AGE = 60.0
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """A process that has outlived its host; `mark` is its innermost mark."""
+    """A process of a run whose host (the process that started the run) is dead. `mark` identifies
+    the run. If runs were started inside other runs, it is the innermost one.
+
+    `started_at` is the start time in Unix seconds. `age` is the time since then in seconds. Secrets
+    in `command` are masked.
+    """
 
     pid: int
     started_at: float
@@ -43,7 +55,13 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """The processes whose innermost host is dead, oldest first."""
+    """The processes of runs whose host (the process that started the run) is dead, in four groups,
+    the oldest process first.
+
+    `kept` processes were left running on purpose. `sheltered` processes end with an outer run.
+    `elsewhere` contains the processes of installations with another GEMINIDS_HOME. `orphans` are
+    all others.
+    """
 
     orphans: tuple[Orphan, ...] = ()
     kept: tuple[Orphan, ...] = ()
@@ -52,7 +70,12 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def find_orphans(places: Places | None = None) -> Survey:
-    """Classify every marked process of this user, except our own ancestors."""
+    """Find all processes of this user that belong to a run whose host (the process that started the
+    run) is dead, and classify them. This process and its ancestors are left out.
+
+    `places` are the folders of this installation; None means the folders that `Places.of()` finds
+    with the environment variables of this process.
+    """
     classify = _Classifier(Places.of() if places is None else places)
     by_kind: dict[str, list[Orphan]] = {"orphans": [], "kept": [], "sheltered": [], "elsewhere": []}
     ancestors = _ancestors()
@@ -78,9 +101,11 @@ def find_orphans(places: Places | None = None) -> Survey:
 
 
 def end_orphans(orphans: Iterable[Orphan], *, grace: float = 2.0) -> list[Ended]:
-    """Send TERM, wait, send KILL; return the processes that are gone and their last signal.
+    """End these processes: send SIGTERM, wait up to `grace` seconds, and send SIGKILL to those that
+    are left. Return the processes that have exited, each with the last signal that was sent to it.
 
-    It checks pid, start time and mark again before each signal, so that no other process gets it.
+    Before each signal, the process id, the start time and the run's mark are checked again, so that
+    no unrelated process gets the signal.
     """
     signalled: dict[Orphan, str] = {}
     for name, timeout in (("TERM", grace), ("KILL", 1.0)):
@@ -96,7 +121,10 @@ def end_orphans(orphans: Iterable[Orphan], *, grace: float = 2.0) -> list[Ended]
 
 
 def forget_kept(places: Places) -> list[str]:
-    """Remove the notes of runs whose kept processes have all ended; return their run ids."""
+    """Remove the notes about runs that left processes running on purpose, if all these processes
+    have exited and the note is older than one minute. A note is an empty file with the run's id as
+    its name. Return the ids of the runs whose notes were removed.
+    """
     before = time.time() - _NOTE_AGE
     stale: set[str] = set()
     for note in _notes(places):
@@ -118,7 +146,9 @@ def forget_kept(places: Places) -> list[str]:
 
 
 class _Classifier:
-    """Classifies a process by its marks; checks each host only once."""
+    """Decides whether a process is `kept`, `sheltered`, `elsewhere` or an orphan (see the module),
+    by the run marks in its environment. Each host is checked only once.
+    """
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -128,7 +158,7 @@ class _Classifier:
         if self._host_lives(marks[-1]):
             return None
         theirs = Places.of(environ)
-        # Check the note after the host: a host writes its note before it ends.
+        # Check the host first and the note later, because a host writes the note before it ends.
         if any(_is_kept(mark, places) for mark in marks for places in (self._places, theirs)):
             return "kept"
         if any(self._host_lives(mark) for mark in marks):
@@ -146,7 +176,9 @@ def _is_kept(mark: Mark, places: Places) -> bool:
 
 
 def _is_in_scope(process: psutil.Process) -> bool:
-    """Whether it belongs to this user and our pid namespace, not to a container."""
+    """Return whether a process is running, belongs to this user, and is in the same pid namespace
+    as this process. A process in a container has another namespace, so it is not in scope.
+    """
     if process.status() == psutil.STATUS_ZOMBIE:
         return False
     if hasattr(os, "getuid") and process.uids().real != os.getuid():
@@ -168,7 +200,7 @@ def _orphan(process: psutil.Process, mark: Mark, environ: Mapping[str, str]) -> 
     started_at = process.create_time()
     redactor = Redactor(secrets_of(environ) | secrets_of(os.environ))
     words = redactor.text(" ".join(process.cmdline()) or process.name())
-    # Control characters in a command must not reach a terminal.
+    # Replace control characters, because a command must not send them to a terminal.
     command = "".join(c if c.isprintable() else " " for c in words)
     if len(command) > _MAX_COMMAND:
         command = command[: _MAX_COMMAND - 1] + "…"
@@ -176,7 +208,9 @@ def _orphan(process: psutil.Process, mark: Mark, environ: Mapping[str, str]) -> 
 
 
 def _living(orphan: Orphan) -> psutil.Process | None:
-    """Return the orphan's process; None if it is gone or another process has its pid."""
+    """Return the process of `orphan`. Return None if the process has exited, or if another process
+    has the same process id now.
+    """
     try:
         process = psutil.Process(orphan.pid)
         if (

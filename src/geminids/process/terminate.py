@@ -1,38 +1,92 @@
-"""End a process tree: TERM, wait, KILL, repeated until no process has the mark."""
+"""End all processes of a run: send SIGTERM, wait, and send SIGKILL. Repeat this until no process
+has the run's mark (the text that identifies the run) in its environment.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+import anyio
+import psutil
+
+from geminids.config.paths import Places, private_dir
+from geminids.log import get_logger
 from geminids.process.child import Child
 from geminids.process.marker import Mark
 from geminids.process.tree import Ended, ProcessSet, command_of, marked
 
-if TYPE_CHECKING:
-    import psutil
+__all__ = ["end_found", "end_leftovers", "end_now", "end_processes", "end_tree"]
 
-__all__ = ["end_child", "end_found", "end_leftovers", "end_now", "end_tree"]
+_log = get_logger("process")
 
 _POLL = 0.015
-# Seconds to look for processes that a dying process has just started.
+# Seconds to look for new processes that an ending process has just started.
 _SWEEP = 0.6
+
+
+class _Root(Protocol):
+    """Interface of the first process of a run: a `Child`, or a short command. `exit_code` is None
+    while the process runs.
+    """
+
+    pid: int
+
+    @property
+    def exit_code(self) -> int | None: ...
 
 
 def _never() -> bool:
     return False
 
 
+async def end_processes(
+    child: Child, mark: Mark, grace: float, *, keep: bool, hurry: Callable[[], bool] = _never
+) -> list[Ended]:
+    """End the CLI (`child`) and all other processes of the run that `mark` identifies. Return the
+    processes that got a signal.
+
+    The processes get SIGTERM first, and SIGKILL after `grace` seconds, or as soon as `hurry()`
+    returns true. If `keep` is true, only the CLI's process group is ended, and all other processes
+    of the run continue.
+    """
+    if keep:
+        ended = await end_child(child, grace, hurry=hurry) if child.exit_code is None else []
+        _record_kept(mark)
+        return ended
+    if child.exit_code is None:
+        return await end_tree(child, mark, grace, hurry=hurry)
+    return await end_leftovers(mark, grace, hurry=hurry)
+
+
+def _record_kept(mark: Mark) -> None:
+    """If processes of the run still exist, write a note: an empty file with the run's id as its
+    name. Because of the note, the processes are not reported as orphans.
+    """
+    if marked(str(mark)):
+        try:
+            (private_dir(Places.of().kept) / mark.run_id).touch(mode=0o600)
+        except OSError as error:
+            # Only log the error: the run itself may have succeeded.
+            _log.warning(
+                "the note about processes that run %s left running cannot be written",
+                mark.run_id,
+                error=error,
+            )
+
+
 async def end_tree(
     child: Child, mark: Mark, grace: float, *, hurry: Callable[[], bool] = _never
 ) -> list[Ended]:
-    """End the child and all processes of its run; return those that got a signal.
+    """End `child` and all processes of the run that `mark` identifies. Return the processes that
+    got a signal. They get SIGTERM first, and SIGKILL after `grace` seconds, or as soon as `hurry()`
+    returns true.
 
-    It looks up the descendants before the first signal: a tool's shell has its own session, and
-    once its parent is gone only the mark leads to it. If `hurry()` becomes true, the grace period
-    ends early.
+    The descendants of `child` are collected before the first signal. Later, they could be missed:
+    the shell of a tool has its own session, and when its parent has exited, only its mark shows
+    that it belongs to the run.
     """
     processes = ProcessSet(lambda: marked(str(mark)))
     first = processes.gather(child.pid)
@@ -48,9 +102,12 @@ async def end_tree(
 
 
 async def end_child(child: Child, grace: float, *, hurry: Callable[[], bool] = _never) -> list[Ended]:
-    """End only the child's process group; shells of tools have their own and keep running."""
-    import anyio
+    """End only the process group of `child`. Return one entry, for the child, or an empty list if
+    no signal was sent. The shells of tools have their own process groups, so they continue to run.
 
+    The group gets SIGTERM first, and SIGKILL after `grace` seconds, or as soon as `hurry()` returns
+    true.
+    """
     ended: list[Ended] = []
     until = time.monotonic() + grace
     command = command_of(child.pid)
@@ -64,8 +121,10 @@ async def end_child(child: Child, grace: float, *, hurry: Callable[[], bool] = _
     return ended
 
 
-def end_now(child: Child, mark: Mark) -> list[Ended]:
-    """Kill all processes of the run at once, without an event loop."""
+def end_now(child: _Root, mark: Mark) -> list[Ended]:
+    """Kill `child` and all other processes of the run that `mark` identifies, without a grace
+    period. Return the processes that got a signal. This works without an event loop.
+    """
     processes = ProcessSet(lambda: marked(str(mark)))
     until = time.monotonic() + _SWEEP
     while True:
@@ -80,14 +139,22 @@ def end_now(child: Child, mark: Mark) -> list[Ended]:
 
 
 async def end_leftovers(mark: Mark, grace: float, *, hurry: Callable[[], bool] = _never) -> list[Ended]:
-    """End the processes that a finished run has left running."""
+    """End the processes that a finished run has left running. `mark` identifies the run. Return the
+    processes that got a signal.
+
+    They get SIGTERM first, and SIGKILL after `grace` seconds, or as soon as `hurry()` returns true.
+    """
     return await end_found(lambda: marked(str(mark)), grace, hurry=hurry)
 
 
 async def end_found(
     find: Callable[[], list[psutil.Process]], grace: float, *, hurry: Callable[[], bool] = _never
 ) -> list[Ended]:
-    """End the processes that `find` returns and their descendants, until it returns none."""
+    """End the processes that `find` returns, and their descendants. Repeat this until `find`
+    returns no new process. Return the processes that got a signal.
+
+    They get SIGTERM first, and SIGKILL after `grace` seconds, or as soon as `hurry()` returns true.
+    """
     processes = ProcessSet(find)
     first = processes.gather()
     if not first:
@@ -101,9 +168,9 @@ async def end_found(
 async def _until_gone(
     processes: ProcessSet, child: Child | None, until: float, hurry: Callable[[], bool]
 ) -> None:
-    """Wait until all are gone; send TERM to processes that appear meanwhile."""
-    import anyio
-
+    """Wait until all processes have exited, or until the time `until` (of `time.monotonic`), or
+    until `hurry()` returns true. New processes of the run that appear during the wait get SIGTERM.
+    """
     while time.monotonic() < until and not hurry():
         if (child is None or child.exit_code is not None) and not processes.alive():
             new = processes.gather()
@@ -114,8 +181,6 @@ async def _until_gone(
 
 
 async def _kill_rest(processes: ProcessSet, child: Child | None) -> None:
-    import anyio
-
     until = time.monotonic() + _SWEEP
     while True:
         processes.gather(child.pid if child and child.exit_code is None else None)

@@ -1,4 +1,6 @@
-"""Find the processes of a run (descendants and marked processes), and signal them."""
+"""Find the processes of a run, and send signals to them. These are the descendants of the CLI, and
+all processes that have the run's mark (the text that identifies it) in their environment.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,15 @@ from geminids.process.marker import MARKER
 
 __all__ = ["Ended", "ProcessSet", "all_marked", "command_of", "marked", "marker_of"]
 
-# During exec a process briefly has neither a command line nor an environment. Measured with a
-# program that only calls exec: one read in eleven. We repeat such a read.
+# How often, and with which pause in seconds, to repeat a read. During exec, a process has neither a
+# command line nor an environment for a short time. With a program that only calls exec, this
+# happened in one read of eleven.
 _ATTEMPTS = 12
 _PAUSE = 0.0005
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A process that we ended, and the last signal sent to it."""
+    """A process that geminids ended, and the last signal that was sent to it ("TERM" or "KILL")."""
 
     pid: int
     command: str
@@ -30,7 +33,10 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def all_marked() -> Iterator[tuple[psutil.Process, str]]:
-    """Yield every live process with a readable mark, and the value of its marker variable."""
+    """Yield each live process that belongs to a run, with the value of the environment variable
+    that contains the marks of its runs. This process itself and processes of other users are left
+    out.
+    """
     me = os.getpid()
     for pid in psutil.pids():
         if pid == me:
@@ -39,13 +45,16 @@ def all_marked() -> Iterator[tuple[psutil.Process, str]]:
             process = psutil.Process(pid)
             value = marker_of(process)
         except (psutil.Error, OSError):
-            continue  # gone, a zombie, or another user's
+            continue  # it has exited, is a zombie, or belongs to another user
         if value:
             yield process, value
 
 
 def marker_of(process: psutil.Process) -> str | None:
-    """Return the value of a process's marker variable. Raises psutil's errors."""
+    """Return the value of the environment variable `MARKER` of a process: the marks of the runs
+    that it belongs to. Return None if the variable is not set. Raises psutil's errors, for example
+    if the process has exited.
+    """
     for _ in range(_ATTEMPTS):
         environ = process.environ()
         if environ or process.cmdline():
@@ -57,14 +66,17 @@ def marker_of(process: psutil.Process) -> str | None:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Return the live processes that carry this mark."""
+    """Return the live processes that have this run mark (the text that identifies a run) in their
+    environment.
+    """
     return [process for process, value in all_marked() if mark in value.split()]
 
 
 class ProcessSet:
-    """The processes of one run that we end, each counted once.
+    """The processes of one run that must end, and the last signal that was sent to each of them.
 
-    A psutil process knows its start time, so a process that reuses the pid gets no signal.
+    If a member has exited and another process has its process id now, that process gets no signal,
+    because psutil also compares the start times.
     """
 
     def __init__(self, find_marked: Callable[[], list[psutil.Process]]) -> None:
@@ -73,7 +85,10 @@ class ProcessSet:
         self._commands: dict[int, str] = {}
 
     def gather(self, root_pid: int | None = None) -> list[psutil.Process]:
-        """Add the root, the marked processes and all their descendants; return the new ones."""
+        """Find the processes of the run, and add them to the set: the process `root_pid`, the
+        processes with the run's mark in their environment, and all their descendants. Return the
+        processes that were not in the set before.
+        """
         roots: list[psutil.Process] = []
         if root_pid is not None:
             try:
@@ -93,7 +108,9 @@ class ProcessSet:
         return [member for member in self._members if _alive(member)]
 
     def signal(self, members: list[psutil.Process], name: str) -> None:
-        """Send TERM or KILL to the members, and record it."""
+        """Send the signal `name` ("TERM" or "KILL") to these members of the set, and record it for
+        each member that got it. Members to which it cannot be sent are skipped.
+        """
         number = signal.SIGKILL if name == "KILL" else signal.SIGTERM
         for member in members:
             try:
@@ -103,7 +120,9 @@ class ProcessSet:
             self._members[member] = name
 
     def note_signalled(self, members: list[psutil.Process], name: str) -> None:
-        """Record a signal that was sent to the whole process group."""
+        """Record that these members of the set got the signal `name`, without sending it. This is
+        needed when the signal was sent to their whole process group.
+        """
         for member in members:
             self._members[member] = name
 
@@ -116,13 +135,17 @@ class ProcessSet:
 
 
 def _is_kernel_thread(process: psutil.Process) -> bool:
-    # Linux has hundreds of them, all without an environment: children of kthreadd, whose pid is
-    # always 2.
+    # Linux has hundreds of kernel threads, all without an environment. They are children of
+    # kthreadd, whose pid is always 2.
     return sys.platform == "linux" and process.ppid() in (0, 2)
 
 
 def _descendants(roots: list[psutil.Process]) -> list[psutil.Process]:
-    """Return all descendants with one scan; psutil's `children` would scan once per root."""
+    """Return all descendants of the processes `roots`.
+
+    It lists the processes of the system only once. psutil's `children` would list them once for
+    each root.
+    """
     if not roots:
         return []
     children: dict[int, list[psutil.Process]] = {}
@@ -161,7 +184,9 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """Return the command line of a process; `?` if it is gone."""
+    """Return the command line of a process. Return `?` if it cannot be read, for example because
+    the process has exited.
+    """
     try:
         return _command(psutil.Process(pid))
     except psutil.Error:

@@ -1,1 +1,1 @@
-"""Run the agent: start attempts, record their events, retry, stop, and return the result."""
+"""Run the CLI: start it, report its events, retry it, and return its result."""

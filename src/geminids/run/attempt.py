@@ -1,4 +1,4 @@
-"""One attempt of a run: the interface of both transports, and the facts at its end."""
+"""Define the interface of one attempt of a run, and the facts about an attempt that has ended."""
 
 from __future__ import annotations
 
@@ -22,64 +22,81 @@ __all__ = ["Attempt", "AttemptFacts", "workspace_notices"]
 
 
 class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt ended. Built once, at its end."""
+    """How one attempt of a run ended.
+
+    The struct is created once, at the end of the attempt. `usage` are the tokens that the attempt
+    used, and `prices` computes their cost. Both can be None.
+    """
 
     ending: Ending
     stop: StopReason | None = None
-    """Why it was stopped, if it was."""
+    """Why geminids stopped the attempt; None if the attempt ended by itself."""
     session_id: str | None = None
     exit_code: int | None = None
     ended: tuple[EndedProcess, ...] = ()
-    """Processes that had to be terminated."""
+    """The processes of the attempt that geminids had to terminate."""
     complete: bool = False
-    """Whether the events contain everything that the session's journal does."""
+    """Whether the events contain everything that the CLI's session file contains."""
     decisions: tuple[Decision, ...] = ()
     usage: Usage | None = None
     prices: Prices | None = None
     finish_reason: str | None = None
     was_sent: bool = True
-    """Whether the prompt was sent: False if no session could be opened."""
+    """Whether the prompt was sent. False if no session could be opened."""
     stall: Stall | None = None
-    """What it waited for, if it was stopped for its silence."""
+    """What the attempt waited for, if it was stopped because the CLI sent nothing; otherwise None.
+    """
 
 
 class Attempt(Protocol):
-    """One attempt on one transport.
+    """Interface of one attempt of a run.
 
-    `start` is synchronous, so that the CLI loads while Python still imports.
+    The attempt starts a CLI process of its own (headless), or uses a CLI process that stays alive
+    between prompts (warm). `start` is synchronous, so that the CLI loads while Python still imports
+    modules.
     """
 
     @property
     def pid(self) -> int | None: ...
     @property
     def mark(self) -> Mark | None:
-        """The mark in the environment of every process of the attempt."""
+        """A value in the environment of every process of the attempt, to find these processes.
+
+        It can be None as long as there is no process.
+        """
 
     @property
     def session_id(self) -> str | None: ...
     def start(self) -> None:
-        """Spawn the CLI if the attempt needs a new process; raises OSError."""
+        """Start the CLI, if the attempt needs a new process. Raises `OSError` if that fails."""
 
     async def drive(self) -> None:
         """Run the attempt to its end.
 
-        Afterwards none of its processes runs, except those kept on purpose.
+        When `drive` returns, all processes of the attempt have ended. There are two exceptions: a
+        warm process, and processes that the option `leftovers="keep"` keeps.
         """
 
     def stop(self, reason: StopReason) -> None:
-        """Stop the attempt; a second call with kind `caller` skips the grace period."""
+        """Stop the attempt.
+
+        The CLI has a grace period in which to end. If two calls have a reason of the kind `caller`,
+        the grace period is skipped.
+        """
 
     def facts(self) -> AttemptFacts:
-        """How it ended; also valid after `drive` was cancelled."""
+        """Return how the attempt ended. Also works after `drive` was cancelled."""
 
 
 _CODE = "workspace"
 
 
 def workspace_notices(ignored: Sequence[WorkspaceItem]) -> Iterator[tuple[Level, str, str]]:
-    """Notices about what this run ignores in an untrusted folder: a summary, then each item.
+    """Yield notices about items of an untrusted folder, such as hooks, that the run ignores.
 
-    An `.env` file that does not mention Gemini gets no summary.
+    Each notice is a tuple of level, code and text. The first notice is a summary. After it comes
+    one notice for each item. There is no summary if the items are only `.env` files without
+    variables for Gemini.
     """
     if any(item.kind != "env file" or item.name for item in ignored):
         kinds = Counter(item.kind for item in ignored)

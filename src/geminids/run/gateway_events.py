@@ -1,4 +1,7 @@
-"""Turn the gateway's messages into events: requests with tokens and price, failures, waits."""
+"""Convert the gateway's messages into events: requests with tokens and price, failures, waits.
+
+The gateway is the local server to which the CLI sends its requests.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["GatewayEvents", "ending_of"]
 
-# How long the end of a run waits for its requests to end. A closed connection ends its request at
-# once.
+# When a run ends, it waits at most this many seconds for the end of its requests. They end soon,
+# because the CLI has closed its connections.
 _SETTLE = 1.0
-# A filter of the API ended the answer or refused the prompt: the same request would probably be
-# filtered again. The names are from `FinishReason` and `BlockedReason` in the CLI's SDK. The CLI
-# treats OTHER as a filter too (geminiChat.ts).
+# Seconds between two looks at the declared tools while the price list is loaded, once in a process.
+_TICK = 0.005
+# With these finish reasons, a filter of the API ended the answer or refused the prompt. It would
+# probably filter the same request again. The names are from `FinishReason` and `BlockedReason` in
+# the CLI's SDK. The CLI treats OTHER as a filter too (geminiChat.ts).
 _FILTERS = (
     "SAFETY",
     "PROHIBITED_CONTENT",
@@ -54,13 +59,11 @@ _KINDS: dict[str, FailureKind] = {
 
 
 class GatewayEvents:
-    """Reads the gateway's messages during one attempt or turn.
+    """Converts the gateway's messages about one attempt, or about one turn of a chat, into events.
 
-    Passes events to `put`; calls `halt` when the gateway stops the run.
-
-    `halted` is the reason for that. `faults` are the failed requests, newest last. `finish_reason`
-    is the API's reason to end the last answer of the main conversation; None if the answer was
-    interrupted before the API gave one.
+    The events are passed to `put`. When the gateway stops the run, `halt` is called with the
+    gateway's message, and `halted` contains that message; otherwise `halted` is None. `faults` are
+    the failed requests, the newest last.
     """
 
     def __init__(
@@ -80,33 +83,52 @@ class GatewayEvents:
         self._halt = halt
         self._first_turn = recorder.turn
         self._turns_before = lease.turns
+        self._has_reported_tools = False
+        lease.begin_attempt()
         self._idle: anyio.Event | None = None
         self.halted: Halt | None = None
         self.faults: list[Answered] = []
         self.failed: tuple[Answered, float] | None = None
-        """The last request and when it ended (monotonic), if it failed."""
+        """The last request and the time of its end (monotonic), if it failed; otherwise None."""
         self.finish_reason: str | None = None
+        """The reason with which the API ended its last answer, such as `STOP`.
+
+        Only answers in the main conversation count, not those of subagents. None if there is no
+        answer, or if the last one was interrupted before the API sent the reason.
+        """
 
     @property
     def in_flight(self) -> list[InFlightRequest]:
-        """The requests that have not ended."""
+        """The requests that have been sent and have not ended."""
         return self._lease.in_flight
 
     async def watch(self) -> None:
-        """Emit events as messages arrive, until cancelled."""
-        import anyio
+        """Wait for messages and emit their events, until cancelled."""
 
         while True:
             await self._lease.mailbox.wait()
+            # Before the prices: the tools must be reported before the first output.
+            self._report_tools()
             if not self._prices.loaded:
-                # In a thread: loading the price list takes a sixth of a second.
-                await anyio.to_thread.run_sync(self._prices.load)
+                await self._load_prices()
             self.read()
             if self._idle is not None and not self._lease.busy:
                 self._idle.set()
 
+    async def _load_prices(self) -> None:
+        """Load the price list, and still report the tools as soon as they are known."""
+        import anyio
+
+        async with anyio.create_task_group() as tasks:
+            # Use a thread, because loading the price list takes a sixth of a second.
+            tasks.start_soon(anyio.to_thread.run_sync, self._prices.load)
+            while not self._prices.loaded:
+                self._report_tools()
+                await anyio.sleep(_TICK)
+
     def read(self) -> None:
-        """Emit events for the messages that have arrived."""
+        """Emit events for the messages that have arrived since the last call."""
+        self._report_tools()
         events: list[Event] = []
         for message in self._lease.mailbox.take():
             if isinstance(message, Answered):
@@ -114,8 +136,7 @@ class GatewayEvents:
             elif isinstance(message, Finding):
                 events += self._finding(message)
             elif isinstance(message, Waiting):
-                text = f"request {message.number} waits {message.seconds:.1f} s: {message.reason}"
-                events.append(self._notice("info", "waiting", text, message.number, wait_s=message.seconds))
+                events.append(self._waiting(message))
             elif isinstance(message, Remark):
                 events.append(self._notice("warning", message.code, message.text, None))
             elif self.halted is None:
@@ -126,9 +147,10 @@ class GatewayEvents:
             self._halt(self.halted)
 
     async def settle(self) -> None:
-        """Wait up to a second for requests whose client has gone, to learn their cost.
+        """Wait up to a second for the end of open requests, so that their cost is known.
 
-        Call it while `watch` runs, which is the only reader of the mailbox.
+        Call this after the CLI has closed its connections: the requests then end soon. Call it
+        while `watch` runs, because only `watch` reads the messages.
         """
         import anyio
 
@@ -138,7 +160,10 @@ class GatewayEvents:
                 await self._idle.wait()
 
     def finish(self) -> None:
-        """Emit the last messages, and the requests that have not ended, with unknown tokens."""
+        """Emit events for the last messages, and for requests that have not ended.
+
+        The tokens of a request that has not ended are unknown.
+        """
         self.read()
         unended = [
             request for request in self._lease.in_flight if request.is_paid and request.left is not None
@@ -150,9 +175,12 @@ class GatewayEvents:
             self._put([self._unended(request) for request in unended])
 
     def explain(self, ending: Ending, *, answer: str) -> Ending:
-        """Add what the CLI does not report: it calls every broken connection `fetch failed`, it
-        calls a prompt that was blocked after a tool call a success, and on the warm transport a
-        filtered answer looks like an empty one."""
+        """Return `ending`, with a better reason if the gateway knows one.
+
+        `ending` is what the CLI reported, and `answer` is the text of its answer. The gateway knows
+        more in two cases. The CLI reports every broken connection as `fetch failed`. And if the
+        API's filter blocks a prompt or an answer, the CLI may report success with an empty answer.
+        """
         failure = ending.failure
         is_empty = (
             failure.kind == "blocked" if failure else ending.outcome == "success" and not answer.strip()
@@ -171,6 +199,19 @@ class GatewayEvents:
         text = self._recorder.redact(f"the API could not be reached: {fault}")
         explained = msgspec.structs.replace(failure, message=text)
         return Ending(ending.outcome, explained.message, explained)
+
+    def _report_tools(self) -> None:
+        """Emit a notice with the tools that the CLI has declared to the model.
+
+        It is emitted once, after the first request of the attempt.
+        """
+        tools = self._lease.tools
+        if self._has_reported_tools or tools is None:
+            return
+        self._has_reported_tools = True
+        noun = "tool" if len(tools) == 1 else "tools"
+        text = f"the CLI declared {len(tools)} {noun} to the model"
+        self._put([self._recorder.notice("debug", "tools", text, tools=tools)])
 
     def _answered(self, answer: Answered) -> list[Event]:
         turn = self._turn_of(answer)
@@ -194,7 +235,8 @@ class GatewayEvents:
 
     def _used(self, answer: Answered, turn: int) -> TokensUsed:
         failed = answer.status is not None and answer.status >= 400
-        # An HTTP error costs nothing. An answer without final usage may have cost anything.
+        # A request with an HTTP error costs nothing. If an answer has no final token count, its
+        # cost is unknown.
         counts = answer.counts
         unknown = 0 if failed else None
         used = TokensUsed(
@@ -239,7 +281,11 @@ class GatewayEvents:
         )
 
     def _turn_of(self, answer: Answered) -> int:
-        """The turn of a request. A new main request starts a turn, a repeated one does not."""
+        """Return the number of the turn to which the answered request belongs.
+
+        Each new request of the main conversation starts a turn. A retry of an earlier request does
+        not.
+        """
         return self._first_turn + max(answer.turn - self._turns_before, 1) - 1
 
     def _finding(self, finding: Finding) -> list[Event]:
@@ -270,28 +316,31 @@ class GatewayEvents:
             else f"{request} was {why}"
         )
         status = answer.status if answer.status and answer.status >= 400 else None
-        # The CLI sends these again (retry.ts), unless it has no attempts left.
+        # The CLI sends such a request again (retry.ts), unless it was the last attempt.
         is_retried = level == "warning" and (status is None or status in (429, 499) or status >= 500)
         code = "retry" if is_retried else "request"
         return self._notice(level, code, text, answer.number, Retry(answer.attempt, status))
 
+    def _waiting(self, message: Waiting) -> Notice:
+        reason = self._recorder.redact(message.reason)
+        return self._recorder.notice(
+            "info",
+            "waiting",
+            f"request {message.number} waits {message.seconds:.1f} s: {reason}",
+            request=message.number,
+            wait_s=message.seconds,
+            wait_reason=reason,
+        )
+
     def _notice(
-        self,
-        level: Level,
-        code: str,
-        text: str,
-        request: int | None,
-        retry: Retry | None = None,
-        *,
-        wait_s: float | None = None,
+        self, level: Level, code: str, text: str, request: int | None, retry: Retry | None = None
     ) -> Notice:
-        # An error message of the API may repeat a secret that a tool sent to it.
-        text = self._recorder.redact(text)
-        return self._recorder.notice(level, code, text, retry, request=request, wait_s=wait_s)
+        # An error message of the API may contain a secret that a tool sent to the API.
+        return self._recorder.notice(level, code, self._recorder.redact(text), retry, request=request)
 
 
 def ending_of(halt: Halt) -> Ending:
-    """The ending of a run that the gateway stopped."""
+    """Return the ending of a run that the gateway stopped. `halt` is the gateway's message."""
     if halt.kind == "over_budget":
         return Ending("over_budget", f"{halt.message}\n{halt.hint}" if halt.hint else halt.message)
     failure = Failure(

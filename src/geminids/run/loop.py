@@ -1,8 +1,9 @@
-"""Run attempts until one is final: start one, drive it, decide what follows, wait, repeat."""
+"""Run the attempts of a run one after the other, and decide after each whether another follows."""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -17,19 +18,18 @@ from geminids.run.attempt import Attempt, AttemptFacts
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import our_fault
 from geminids.run.retry import Decided, NextAttempt, Retries
+from geminids.run.schema.answer_schema import AnswerSchema
 from geminids.run.stopping import StopReason, stopped_ending
 
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.run.schema.answer_schema import AnswerSchema
-
 __all__ = ["AttemptLoop", "Starter"]
 
 _log = get_logger("run")
 
-# Options that later prompts reset: the session already has the template and the files, and our own
-# prompts are plain text.
+# The options for a prompt that geminids itself sends to a session. The session already contains
+# the template and the files, and prompts of geminids are plain text.
 _SENT_BEFORE: dict[str, Any] = {
     "template": None,
     "variables": {},
@@ -44,26 +44,39 @@ _SENT_BEFORE: dict[str, Any] = {
 
 
 class Starter(Protocol):
-    """Starts the attempts of a run or of a chat turn."""
+    """Starts the attempts of a run or of a turn of a chat."""
 
     def first(self, prompt: str, options: Options) -> Attempt:
-        """Start the first attempt; raises `Refused` or OSError."""
+        """Start the first attempt. Raises `Refused` or `OSError`."""
 
     def next(self, prompt: str, options: Options, after: NextAttempt) -> Attempt:
-        """Start a further attempt; raises `Refused`, `SessionError` or OSError."""
+        """Start a further attempt. `after` says how, such as which session to resume.
+
+        Raises `Refused`, `SessionError` or `OSError`.
+        """
 
     async def open(self) -> None:
-        """Prepare to drive the attempts. Called once, after `first`."""
+        """Prepare to run the attempts. Called once, after `first`."""
 
     def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
-        """Report that an attempt ended; `repeats` if the next one sends the same prompt."""
+        """Record that an attempt ended.
+
+        `prompt` is the prompt that the attempt sent. `repeats` is True if the next attempt sends
+        the same prompt again.
+        """
 
     async def close(self) -> tuple[EndedProcess, ...]:
-        """End what the attempts shared, and return the processes that had to be terminated."""
+        """Close what the attempts shared, such as a warm process.
+
+        Return the processes that had to be terminated.
+        """
 
 
 class AttemptLoop:
-    """The attempts of one run or chat turn. `attempt` is the last one, None before the first."""
+    """Runs the attempts of one run, or of one turn of a chat.
+
+    `attempt` is the last attempt, or None before the first.
+    """
 
     def __init__(
         self,
@@ -76,32 +89,35 @@ class AttemptLoop:
         self.retries = Retries(prompt, options, schema)
         self.attempt: Attempt | None = None
         self.facts: list[AttemptFacts] = []
-        """The facts of each attempt that has ended."""
+        """The facts about each attempt that has ended, oldest first."""
         self._recorder = recorder
         self._starter = starter
         self._prompt = self.retries.prompt
         self._sent = ""
         self._stop: StopReason | None = None
         self._pause: anyio.Event | None = None
-        """Set only while the loop waits before the next attempt."""
+        """An event that ends the wait before the next attempt. None if the loop does not wait."""
         self._until: float | None = None
 
     def start(self, options: Options, began: float) -> None:
-        """Start the first attempt; raises `Refused` or OSError.
+        """Start the first attempt. Raises `Refused` or `OSError`.
 
-        `began` is when the run began (monotonic).
+        `began` is the start time of the run (monotonic).
         """
         self.retries.begin(options)
         self._until = None if options.timeout is None else began + options.timeout
         self._sent = self._prompt
         if not self.retries.possible:
-            self._prompt = ""  # it may be large, and is not sent again
+            self._prompt = ""  # free the memory: a prompt may be large, and is not sent again
         self.attempt = self._starter.first(self._sent, options)
         if self._stop is not None:
             self.attempt.stop(self._stop)
 
     def stop(self, reason: StopReason) -> None:
-        """Stop the attempt and start no further one. A second call skips the grace period."""
+        """Stop the current attempt, and start no further one.
+
+        A second call skips the grace period, in which the CLI can end by itself.
+        """
         self._stop = self._stop or reason
         if self._pause is not None:
             self._pause.set()
@@ -109,12 +125,15 @@ class AttemptLoop:
             self.attempt.stop(reason)
 
     def leave(self, reason: StopReason) -> None:
-        """Stop because the caller left. No effect if `stop` was called before."""
+        """Stop the run, because the caller left the `async with` block.
+
+        This has no effect if `stop` was called before.
+        """
         if self._stop is None:
             self.stop(reason)
 
     async def drive(self) -> Ending:
-        """Drive the first attempt and those that follow; return the ending of the run."""
+        """Run all attempts, one after the other, to their end. Return the ending of the run."""
         await self._starter.open()
         try:
             return await self._drive()
@@ -143,7 +162,11 @@ class AttemptLoop:
                 return ending
 
     async def _attempt_facts(self) -> AttemptFacts:
-        """Drive the attempt and keep its facts, also if it fails or is cancelled."""
+        """Run the current attempt to its end. Store and return how it ended.
+
+        If the attempt raises an error, geminids has a bug: the ending then reports that. A
+        cancellation is raised again, after the facts were stored.
+        """
         assert self.attempt is not None
         try:
             await self.attempt.drive()
@@ -164,8 +187,6 @@ class AttemptLoop:
         return self.facts[-1]
 
     async def _decide(self, facts: AttemptFacts) -> Decided:
-        from functools import partial
-
         import anyio
 
         decide = partial(
@@ -176,12 +197,16 @@ class AttemptLoop:
             tool_calls=self._recorder.tool_calls,
             given_up=lambda: self._stop.text if self._stop is not None else None,
         )
-        # In a thread: validating megabytes against a schema takes seconds and would block the event
-        # loop.
+        # Use a thread: to validate megabytes against a schema takes seconds, and would block the
+        # event loop.
         return await anyio.to_thread.run_sync(decide) if self.retries.has_schema else decide()
 
     def _run_ending(self, facts: AttemptFacts) -> Ending:
-        """The ending; a time-out names the run's `timeout`, not the last attempt's share of it."""
+        """Return the ending that the run has if no attempt follows this one.
+
+        If the attempt timed out, the message contains the `timeout` of the whole run, and not the
+        shorter time that was left for the attempt.
+        """
         timeout = self.retries.options.timeout
         if facts.stop is None or facts.stop.kind != "timeout" or timeout is None or len(self.facts) == 1:
             return facts.ending
@@ -190,7 +215,11 @@ class AttemptLoop:
         return msgspec.structs.replace(facts.ending, reason=f"timed out after {timeout:g} s")
 
     async def _start_next(self, ending: Ending, after: NextAttempt) -> Ending | None:
-        """Wait, then start the next attempt. Return the run's ending if it could not be started."""
+        """Wait, then start the next attempt.
+
+        `after` says how long to wait and how to start. `ending` is the ending of the attempt
+        before. Return None if the next attempt was started, otherwise the ending of the run.
+        """
         import anyio
 
         left = self._time_left()
@@ -216,7 +245,7 @@ class AttemptLoop:
         except OSError as error:
             text = f"cannot start the CLI: {error.strerror or error}"
         except Exception as error:
-            # A bug of ours must not lose the result of the attempts so far.
+            # After a bug in geminids, still report the result of the attempts so far.
             _log.error("cannot start the next attempt", error=error)
             text = f"internal error in geminids: {type(error).__name__}: {error}"
         self._notice("error", f"no further attempt: {text}")
@@ -244,10 +273,13 @@ class AttemptLoop:
         return msgspec.structs.replace(options, resume=after.resume, **_SENT_BEFORE)
 
     def _time_left(self) -> float | None:
-        """Seconds until the run's `timeout`, which all attempts share; None if it has none."""
+        """Return the seconds that are left of the run's `timeout`, or None if it has no `timeout`.
+
+        All attempts share the `timeout`.
+        """
         return None if self._until is None else max(self._until - time.monotonic(), 0.0)
 
     def _notice(self, level: Level, text: str, *, wait_s: float | None = None) -> None:
         _log.info("%s", text)
-        # Not the code `retry`: that one means that the CLI sends a request again.
+        # Do not use the code `retry`: it means that the CLI sends a request again.
         self._recorder.emit_notice(level, "next_attempt", text, wait_s=wait_s)

@@ -1,6 +1,6 @@
-"""Record the events of one run: number, redact, accumulate and queue them.
+"""Record the events of one run: number them, collect them for its result, and queue them.
 
-Nothing else writes events.
+Only this module writes events.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ _log = get_logger("run")
 
 
 class RunRecorder(EventNumbers):
-    """The only writer of a run's events.
+    """Collects all events of a run for its result, and queues them for the caller.
 
-    Producers number and redact their events with its help and pass them to `emit`: if `emit` did
-    that, it would have to copy each event. `redactor` masks the secrets of the current attempt.
+    Code that creates an event asks the recorder for the event's number, lets the recorder mask the
+    secrets, and then passes the event to `emit`. (If `emit` set the numbers, it would have to copy
+    each event.)
+    `redactor` masks the secrets of the current attempt.
     """
 
     def __init__(self, run_id: str | None = None) -> None:
@@ -45,47 +47,58 @@ class RunRecorder(EventNumbers):
         self.run_id = run_id or new_run_id()
         self.redactor = Redactor()
         self.observer: Callable[[Sequence[Event]], None] | None = None
-        """Called with each emitted batch; used by the stall watch of the attempt."""
+        """A function that is called with each batch of emitted events, or None."""
         self._accumulator = Accumulator()
         self._queue = EventQueue()
 
     def emit(self, events: Sequence[Event], size: int = 0) -> None:
-        """Emit events; `size` is the number of output bytes that they were made from."""
+        """Add events to the run.
+
+        `size` is the number of bytes of the CLI's output that the events come from; 0 if they come
+        from elsewhere.
+        """
         if self.observer is not None:
             self.observer(events)
         self._accumulator.add(events)
         self._queue.put(events, size)
 
     def emit_notice(self, level: Level, code: str, message: str, *, wait_s: float | None = None) -> None:
-        """Create a notice and emit it."""
+        """Create a notice, with secrets masked, and emit it.
+
+        `wait_s` is the number of seconds that the run now waits, if the notice is about a wait;
+        otherwise None.
+        """
         self.emit([self.notice(level, code, self.redact(message), wait_s=wait_s)])
 
     def relay(self, batch: Sequence[Event]) -> None:
-        """Queue events that another recorder has already numbered and accumulated."""
+        """Queue events that another recorder has numbered, for example in another process.
+
+        They are not collected for the result of this recorder.
+        """
         self._queue.put(batch)
 
     def redact(self, text: str) -> str:
-        """The text with every known secret masked."""
+        """Return the text with every known secret masked."""
         return self.redactor.text(text)
 
     async def take(self) -> Sequence[Event] | None:
-        """Wait for the next batch; None after the last."""
+        """Wait for the next batch of events and return it. Return None after the last event."""
         return await self._queue.take()
 
     def close(self) -> None:
-        """No more events will come."""
+        """Close the queue of events, because no more events will be emitted."""
         self._queue.close()
 
-    # The state so far.
+    # What the emitted events contain so far.
 
     @property
     def text(self) -> str:
-        """All text of the last attempt."""
+        """The whole text of the answers in the last attempt."""
         return self._accumulator.text
 
     @property
     def answer(self) -> str:
-        """The text of the last attempt after its last tool call."""
+        """The text of the last attempt that comes after its last tool call."""
         return self._accumulator.answer
 
     @property
@@ -95,24 +108,29 @@ class RunRecorder(EventNumbers):
 
     @property
     def requests(self) -> list[TokensUsed]:
-        """The requests of the last attempt."""
+        """The requests of the last attempt, with their tokens."""
         return self._accumulator.tokens
 
     def turns(self) -> tuple[Turn, ...]:
-        """The conversation of the last attempt."""
+        """Return the conversation of the last attempt, with secrets masked."""
         return self._accumulator.turns(self.redact)
 
     def accumulate(self, events: Sequence[Event]) -> None:
-        """Accumulate events without queueing them.
+        """Collect events for the result, without queueing them.
 
-        For recordings, whose reader yields the events itself.
+        This is for recorded runs: the code that reads a recording passes the events to the caller
+        itself.
         """
         self._accumulator.add(events)
 
-    # The first and the last event.
+    # Create the first and the last event.
 
     def make_started(self, *, at: int | None = None, **fields: Any) -> Started:
-        """Create the first event of an attempt; `fields` are the fields that only `Started` has."""
+        """Create the first event of an attempt.
+
+        `at` is its time in Unix milliseconds (None means now). `fields` are the fields that only
+        `Started` has.
+        """
         return Started(
             at=int(time.time() * 1000) if at is None else at,
             seq=self.next(),
@@ -131,9 +149,11 @@ class RunRecorder(EventNumbers):
         clear_session: bool = False,
         value: Any = None,
     ) -> Finished:
-        """Create the last event.
+        """Create the last event of the run.
 
-        `attempts` are those that were started; `began` is a monotonic time.
+        `attempts` are the facts about the attempts that were started. `began` is the start time of
+        the run (monotonic). `clear_session` is True if the caller should forget the session that it
+        asked to resume. `value` is the validated answer as plain JSON values, or None.
         """
         last = attempts[-1] if attempts else AttemptFacts(ending=ending)
         usage = sum_of([attempt.usage for attempt in attempts]) if len(attempts) > 1 else last.usage
@@ -167,28 +187,28 @@ class RunRecorder(EventNumbers):
         )
 
     def _cost(self, attempts: Sequence[AttemptFacts], usage: Usage | None) -> Cost | None:
-        """The cost of all attempts; None if none of them sent anything."""
+        """Return the cost of all attempts, or None if it cannot be computed."""
         prices = next((attempt.prices for attempt in reversed(attempts) if attempt.prices is not None), None)
         if prices is None:
             return None
         try:
             return prices.total([*self._accumulator.earlier, *self._accumulator.tokens], usage)
         except Exception as error:
-            # A bug in pricing must not lose the result.
+            # After an error in the computation of the cost, still return the result.
             _log.error("cannot compute the cost of the run", error=error)
             return None
 
     def finish(self, finished: Finished) -> Result:
-        """Emit the last event and close the queue; return the result."""
+        """Emit the last event, close the queue, and return the result of the run."""
         result = self.result_of(finished)
         self._queue.put([finished])
         self._queue.close()
         return result
 
     def result_of(self, finished: Finished) -> Result:
-        """The result for a last event, with the conversation of all events before it."""
-        # Another process may have redacted `finished.text`: the offsets of turns must refer to that
-        # text.
+        """Build the result of the run from its last event and the events collected before it."""
+        # The turns refer to offsets in `finished.text`. If another process masked secrets in that
+        # text, use its version.
         text = self._accumulator.text
         redact = self.redact
 
@@ -200,21 +220,22 @@ class RunRecorder(EventNumbers):
 
 
 _LIMIT = 4 * 1024 * 1024
-# Count at least this many bytes per event: even a line of one byte becomes an object of about 200
-# bytes.
+# Count at least this many bytes for each event: even an event that comes from one byte of output
+# needs about 200 bytes of memory.
 _LEAST = 100
 
 
 class EventQueue:
-    """Passes batches of events from the run to its consumer. `put` never waits.
+    """Passes batches of events from the run to the caller. `put` never waits.
 
-    A slow consumer must not slow the CLI down: beyond 4 MB, batches go to an unnamed temporary
-    file. The queue passes whole batches: an anyio memory stream passes ten times fewer events.
+    A slow caller must not slow down the CLI: when more than 4 MB wait to be read, further batches
+    are written to an unnamed temporary file. The queue passes whole batches, because an anyio
+    memory stream, which passes single events, is ten times slower.
     """
 
     def __init__(self) -> None:
-        # Oldest first: batches in memory, batches in the file, and batches that could not be
-        # written to the file.
+        # The oldest batches are in `_batches`, newer ones are in `_file`, and the newest, if they
+        # could not be written to the file, are in `_overflow`.
         self._batches: deque[tuple[Sequence[Event], int]] = deque()
         self._size = 0
         self._file = _OverflowFile()
@@ -223,7 +244,7 @@ class EventQueue:
         self._changed: anyio.Event | None = None
 
     def put(self, batch: Sequence[Event], size: int = 0) -> None:
-        """Queue a batch; `size` is the number of output bytes that it was made from."""
+        """Add a batch. `size` is the number of bytes of the CLI's output that it comes from."""
         if not batch:
             return
         size = max(size, _LEAST * len(batch))
@@ -235,12 +256,12 @@ class EventQueue:
         self._wake()
 
     def close(self) -> None:
-        """No more batches will come."""
+        """Close the queue, because no more batches will be added."""
         self._closed = True
         self._wake()
 
     async def take(self) -> Sequence[Event] | None:
-        """Wait for the next batch; None after the last."""
+        """Wait for the next batch and return it. Return None after the last batch."""
         import anyio
 
         while True:
@@ -265,7 +286,7 @@ class EventQueue:
                 self._file.put(batch)
                 return
         except OSError as error:
-            # If the disk is full, use memory rather than lose events.
+            # If the disk is full, keep the events in memory, so that none is lost.
             _log.warning("cannot write unread events to a file; keeping them in memory", error=error)
         self._overflow.append(batch)
 
@@ -276,7 +297,7 @@ class EventQueue:
 
 
 class _OverflowFile:
-    """An unnamed temporary file, which only this process can open."""
+    """A queue of batches in a temporary file without a name. No other process can open it."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
@@ -289,9 +310,9 @@ class _OverflowFile:
         return len(self._sizes)
 
     def put(self, batch: Sequence[Event]) -> None:
-        """Append a batch; raises OSError if the disk is full."""
+        """Append a batch. Raises `OSError`, for example if the disk is full."""
         if self._file is None:
-            import tempfile  # imported late: most consumers are fast
+            import tempfile  # imported late: most consumers are fast, so that no file is needed
 
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed in close)
         data = self._encoder.encode(batch)
@@ -302,7 +323,10 @@ class _OverflowFile:
         self._sizes.append(len(data))
 
     def take(self) -> Sequence[Event]:
-        """Read and remove the first batch. An empty file is truncated to free its space."""
+        """Read the first batch and remove it from the queue.
+
+        When the queue becomes empty, the file is truncated to free disk space.
+        """
         assert self._file is not None
         size = self._sizes.popleft()
         batch: Sequence[Event] = self._decoder.decode(self._read(size))
@@ -318,7 +342,7 @@ class _OverflowFile:
             self._file = None
 
     def __del__(self) -> None:
-        # A consumer that leaves early never takes the last batch, which would close the file.
+        # Close the file here too, because a caller may stop before it has read the whole queue.
         self.close()
 
     def _read(self, size: int) -> bytes:
@@ -328,7 +352,7 @@ class _OverflowFile:
         while at < self._begin + size:
             part = os.pread(self._file.fileno(), self._begin + size - at, at)
             if not part:
-                raise OSError("the overflow file of events ended early")
+                raise OSError("the temporary file with unread events is shorter than expected")
             parts.append(part)
             at += len(part)
         return b"".join(parts)

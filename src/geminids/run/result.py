@@ -1,4 +1,4 @@
-"""The result of a run, and the endings of runs that failed in geminids itself."""
+"""The result of a run, and the endings of runs that geminids could not start or complete."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ _SHOWN = 200
 
 
 class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """How a run ended.
+    """The result of a run.
 
-    `ask` returns it for failed runs too; call `raise_for_failure` to raise instead.
+    `ask` returns it for failed runs too. To raise an error for a failed run, call
+    `raise_for_failure`.
     """
 
     run_id: str
@@ -49,7 +50,10 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     text: str
     answer: str
     value: T = None  # type: ignore[assignment]
-    """The answer parsed by the schema, in the caller's type if there is one; None unless `ok`."""
+    """The answer as a value that matches the schema, in the caller's type if the caller gave one.
+
+    None if the run failed or has no schema.
+    """
     session_id: str | None
     clear_session: bool
     usage: Usage | None
@@ -59,17 +63,20 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     ended: tuple[EndedProcess, ...]
     complete: bool
     decisions: tuple[Decision, ...] = ()
-    """The audit trail: every permission request and its decision."""
+    """Every permission request of the run, with its decision."""
     cost: Cost | None = None
-    """The cost of all attempts together; None if nothing was started."""
+    """The cost of all attempts, or None if nothing was started."""
     stall: Stall | None = None
-    """What the run waited for when `idle_timeout` or `start_timeout` ended it."""
+    """What the run waited for when `idle_timeout` or `start_timeout` ended it; otherwise None."""
     finish_reason: str | None = None
-    """Why the API ended the last answer of the main conversation: `STOP`, `MAX_TOKENS`, …"""
+    """The reason with which the API ended its last answer in the main conversation.
+
+    It is `STOP` for a complete answer; another example is `MAX_TOKENS`. None if it is unknown.
+    """
     discarded: tuple[int, ...] = ()
-    """The numbers of the requests whose answers the CLI discarded. They still cost money."""
+    """The numbers of the requests whose answers the CLI did not use. They still cost money."""
     conversation: bytes = b""
-    """The source of `turns`, packed to save memory: most callers never read it."""
+    """The compressed data from which `turns` is read. Most callers never read `turns`."""
 
     @classmethod
     def of(cls, finished: Finished, conversation: bytes = b"") -> Result:
@@ -78,16 +85,17 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The conversation of the last attempt in its true order; events have the order of arrival.
+        """The conversation of the last attempt, in its true order.
 
-        Decoded on each access: keep it in a variable.
+        The events of the run are in the order of their arrival instead. The conversation is decoded
+        at each access, so keep it in a variable.
         """
         return turns_of(self.text, self.conversation)
 
     def __repr__(self) -> str:
-        # Truncate texts: at its end `asyncio.run` formats the value that its task returned,
-        # megabytes of it (signal.getsignal tries to make an enum of the handler and discards the
-        # error message).
+        # Truncate texts, which may have megabytes. When `asyncio.run` ends, it formats the value
+        # that its task returned: signal.getsignal tries to convert the handler to an enum, and then
+        # discards the error message with this text.
         shown = (f"{name}={_short(getattr(self, name))}" for name in self.__struct_fields__)
         return f"Result({', '.join(shown)})"
 
@@ -96,7 +104,7 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         return self.outcome == "success"
 
     def raise_for_failure(self) -> Result[T]:
-        """Raise `RunFailed` unless the run succeeded; return the result, to chain calls."""
+        """Raise `RunFailed` if the run did not succeed. Otherwise return the result itself."""
         if self.ok:
             return self
         outcome = f"{self.outcome} ({self.failure.kind})" if self.failure else self.outcome
@@ -116,7 +124,10 @@ _TOO_MANY_FILES = "Too many files are open: raise the limit (ulimit -n), or run 
 
 
 def our_fault(error: Exception, redacted: Callable[[str], str]) -> Ending:
-    """The ending of a run that failed because of a bug of ours."""
+    """Return the ending of a run that failed because of a bug in geminids.
+
+    `redacted` is a function that masks secrets in a text.
+    """
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     _log.error("internal error", error=error)
@@ -126,11 +137,14 @@ def our_fault(error: Exception, redacted: Callable[[str], str]) -> Ending:
 
 
 def ending_of_error(error: Exception, cwd: str, redacted: Callable[[str], str]) -> Ending:
-    """The ending of a run that could not be started."""
+    """Return the ending of a run that could not be started because of this error.
+
+    `redacted` is a function that masks secrets in a text.
+    """
     if isinstance(error, Refused):
         return Ending("failed", error.failure.message, error.failure)
     if isinstance(error, SessionError):
-        # The session could not be locked: the folder of the lock files is not usable.
+        # The session could not be locked, because the folder of the lock files cannot be used.
         hint = error.hint or hint_for("config")
         failure = Failure(kind="config", message=error.message, retryable=False, hint=hint)
         return Ending("failed", error.message, failure)
@@ -140,7 +154,10 @@ def ending_of_error(error: Exception, cwd: str, redacted: Callable[[str], str]) 
 
 
 def _spawn_failed(error: OSError, cwd: str) -> Ending:
-    """The ending if the process could not be spawned: is the CLI, folder or system the cause?"""
+    """Return the ending of a run whose process could not be started.
+
+    The cause can be the CLI, the working folder or the system.
+    """
     kind: FailureKind = "crashed"
     message = f"cannot start the CLI: {error.strerror or error}"
     if not os.path.isdir(cwd) or not os.access(cwd, os.X_OK):

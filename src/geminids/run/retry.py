@@ -1,4 +1,7 @@
-"""Decide what follows an attempt: the end of the run, a retry, or a prompt for a valid answer."""
+"""Decide what follows an attempt: the end of the run, a retry, or a request for a valid answer.
+
+An answer is valid if it matches the caller's JSON Schema.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from geminids.options import Options
 from geminids.outcome import Failure, FailureKind
 from geminids.run.schema.answer_schema import AnswerSchema
 
-__all__ = ["CONTINUE", "LONGEST_WAIT", "Decided", "NextAttempt", "Retries", "Stands", "next_attempt"]
+__all__ = ["CONTINUE", "LONGEST_WAIT", "Decided", "NextAttempt", "NoRetry", "Retries", "next_attempt"]
 
 _ASK_AGAIN = (
     "Your answer does not match the JSON Schema:\n\n{problems}\n\n"
@@ -23,22 +26,24 @@ _ASK_AGAIN = (
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What follows an attempt: `next`, or the run ends with `ending`.
+    """The decision after an attempt.
 
-    `why_not`: why there is no retry.
+    If `next` is None, the run ends with `ending`. Otherwise the attempt `next` is started.
+    `why_not` says why no attempt follows; it is None if the caller cannot expect a further attempt.
     """
 
     ending: Ending
     next: NextAttempt | None = None
     why_not: str | None = None
     is_given_up: bool = False
-    """The run was stopped while the answer was validated."""
+    """Whether the run was stopped while its answer was validated."""
 
 
 class Retries:
-    """Counts the attempts of one run or chat turn and decides what follows each.
+    """Counts the attempts of one run or turn of a chat, and decides what follows each attempt.
 
-    `value` is the validated answer in the caller's own type; `plain` is the same as JSON.
+    `value` is the validated answer, converted to the caller's type. `plain` is the same answer as
+    plain JSON values.
     """
 
     def __init__(self, prompt: str, options: Options, schema: AnswerSchema | None) -> None:
@@ -47,19 +52,26 @@ class Retries:
         self._failures = 0
         self._corrections = 0
         self._models: list[str | None] = [options.model]
-        # A command may run a shell before the model gets the prompt. Text after its name would
-        # become arguments.
+        # A slash command may run a shell command before the model receives the prompt. Text that is
+        # added to the prompt would become an argument of the slash command.
         is_command = _is_command(prompt, options)
         self._acted = is_command
         has_text = _is_text(prompt) and bool(prompt.strip() or options.template)
         self._schema_sent = schema is not None and has_text and not is_command
         self.prompt = f"{prompt}\n\n{schema.instruction()}" if schema and self._schema_sent else prompt
-        """What the first attempt sends: the prompt, followed by the instruction of the schema."""
+        """The prompt of the first attempt.
+
+        If the run has a schema, an instruction for the answer is added to it, except to a slash
+        command.
+        """
         self.value: Any = None
         self.plain: Any = None
 
     def begin(self, options: Options) -> None:
-        """Set the options of the first attempt, with the full id of the session to resume."""
+        """Set the options of the first attempt.
+
+        Their `resume` is the full id of the session to resume, or None.
+        """
         self.options = options
         self._models = [options.model]
 
@@ -81,10 +93,11 @@ class Retries:
         tool_calls: int,
         given_up: Callable[[], str | None] = lambda: None,
     ) -> Decided:
-        """Decide what follows an attempt with this ending.
+        """Decide what follows an attempt that ended with `ending`.
 
-        Validating a long answer can be slow: `given_up` returns a reason once the run was stopped
-        meanwhile.
+        `answer` and `session_id` are those of the attempt. `tool_calls` is the number of tool calls
+        in the run so far. `given_up` is a function that is called while a long answer is validated:
+        it returns a reason if the run was stopped meanwhile, otherwise None.
         """
         self._acted = self._acted or tool_calls > 0
         if ending.outcome == "success" and self._schema is not None:
@@ -100,7 +113,7 @@ class Retries:
             has_acted=self._acted,
             used_models=tuple(self._models),
         )
-        if isinstance(decision, Stands):
+        if isinstance(decision, NoRetry):
             return Decided(ending, why_not=decision.why)
         return Decided(ending, decision)
 
@@ -117,7 +130,8 @@ class Retries:
         session_id: str | None,
         given_up: Callable[[], str | None],
     ) -> Decided:
-        from geminids.run.schema.isolated_validation import checked_in_time  # imported late: jsonschema
+        # Imported late, because it imports jsonschema, and most runs have no schema.
+        from geminids.run.schema.isolated_validation import checked_in_time
 
         checked = checked_in_time(answer, schema.schema, given_up=given_up)
         if checked is None:
@@ -154,51 +168,61 @@ class Retries:
 
 
 def _is_command(prompt: str, options: Options) -> bool:
-    """Whether the CLI may read the prompt as a slash command."""
+    """Return whether the CLI may treat the prompt as a slash command."""
     if options.literal or options.instructions is not None:
         return False
     return any(_is_text(text) and text.lstrip().startswith("/") for text in (prompt, options.template))
 
 
 def _is_text(value: Any) -> TypeGuard[str]:
-    """Whether a value is a string. Others are rejected later, when the launch is prepared."""
+    """Return whether a value is a string. Other values are refused later, before the CLI starts."""
     return isinstance(value, str)
 
 
-# Sent to a session in which tools have run: repeating the prompt could run them twice.
+# The prompt with which a session continues after tools have run. To repeat the first prompt could
+# run these tools twice.
 CONTINUE = (
-    "You were cut off before you were done. Go on from where you were. What your tools have done is done, also "
-    "where you have not seen how it ended: look at it before you do anything again."
+    "You were interrupted before you had finished. Continue from where you stopped. The effects of your tool calls "
+    "remain, even of calls whose result you did not see: check the current state before you repeat anything."
 )
 LONGEST_WAIT = 300.0
-"""Seconds. If the API asks for a longer wait, the run fails: a run that sleeps for hours looks like
-one that hangs."""
+"""The longest wait before an attempt, in seconds.
+
+If the API asks for a longer wait, the run fails. The reason: a run that waits for hours looks as if
+it hangs.
+"""
 _FIRST, _MOST = 1.0, 60.0
-# Waiting does not help, but another model may.
+# For these failures, waiting does not help, but another model may.
 _OTHER_MODEL: tuple[FailureKind, ...] = ("quota_day", "model_not_found")
-# Waiting may help; after that, another model may.
+# For these failures, first wait and retry. If that does not help, another model may.
 _BUSY: tuple[FailureKind, ...] = ("quota_minute", "server")
-# The session itself is the cause: resuming it would fail again.
+# These failures are caused by the content of the session: a resumed session would fail again.
 _POISONED: tuple[FailureKind, ...] = ("bad_request", "loop", "blocked")
 
 
 class NextAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """How to start the next attempt."""
+    """How to start the next attempt, and why."""
 
     delay: float
-    """Seconds to wait before it."""
+    """Seconds to wait before the attempt."""
     resume: str | None
-    """The session to resume; None for a new one."""
+    """The id of the session to resume, or None for a new session."""
     model: str | None
     prompt: str | None
-    """The prompt to send; None for the run's own."""
+    """The prompt to send, or None for the prompt of the run."""
     why: str
     is_correction: bool = False
-    """Whether it asks for a valid answer instead of repeating a failed attempt."""
+    """Whether the attempt asks for an answer that matches the schema, after one that does not.
+
+    If False, the attempt repeats or continues a failed attempt.
+    """
 
 
-class Stands(msgspec.Struct, frozen=True):
-    """No further attempt, although the caller may expect one; `why` explains it."""
+class NoRetry(msgspec.Struct, frozen=True):
+    """The decision that no attempt follows, although the caller may expect one.
+
+    `why` is the reason.
+    """
 
     why: str
 
@@ -212,12 +236,14 @@ def next_attempt(
     has_acted: bool,
     used_models: tuple[str | None, ...],
     jitter: Callable[[], float] = random,
-) -> NextAttempt | Stands | None:
-    """The next attempt after an ending; None if the options allow none.
+) -> NextAttempt | NoRetry | None:
+    """Return the attempt that follows a failed one, or None if the options allow none.
 
-    `failures` counts the failed attempts, including this one. `has_acted`: a tool has run in this
-    conversation, so the prompt must not be repeated. `used_models` are the models of the attempts
-    so far, the current one last.
+    Return `NoRetry`, with a reason, if the options allow an attempt, but it is impossible or would
+    fail again. `ending` is that of the failed attempt. `failures` is the number of failed attempts,
+    including this one. `has_acted` is True if a tool has run in this conversation: then the prompt
+    must not be repeated. `used_models` are the models of all attempts so far, the current one last.
+    `jitter` returns a random number from 0 to 1.
     """
     failure = ending.failure
     if failure is None:
@@ -231,11 +257,11 @@ def next_attempt(
     if not changes and (not failure.retryable or failures > options.retries):
         return None
     if not changes and wait > LONGEST_WAIT:
-        return Stands(f"the API asks to wait {wait:.0f} s, which is more than {LONGEST_WAIT:.0f} s")
+        return NoRetry(f"the API asks to wait {wait:.0f} s, which is more than {LONGEST_WAIT:.0f} s")
     if has_acted and session_id is None:
-        return Stands("a tool may have run, and there is no session to resume")
+        return NoRetry("a tool may have run, and there is no session to resume")
     if has_acted and failure.kind in _POISONED:
-        return Stands("tools have run, and resuming this session would fail again")
+        return NoRetry("tools have run, and resuming this session would fail again")
     model = fallback if changes else used_models[-1]
     how = f"resumes session {session_id}" if has_acted else "starts over"
     with_model = f" with model {model}" if changes else ""
@@ -249,6 +275,11 @@ def next_attempt(
 
 
 def _delay(failures: int, retry_after: float | None, jitter: float) -> float:
-    """The wait that the API asks for, else 1, 2, 4 … 60 s; plus up to a fifth, to spread runs."""
+    """Return the seconds to wait before the next attempt.
+
+    If the API asked for a wait, `retry_after` is its length. Otherwise the wait is 1 s after the
+    first failure, and doubles with each further failure, up to 60 s. Up to a fifth of the wait is
+    added, in proportion to `jitter` (0 to 1), so that several runs do not retry at the same moment.
+    """
     wait = min(_FIRST * 2 ** (failures - 1), _MOST) if retry_after is None else retry_after
     return wait * (1 + jitter / 5)

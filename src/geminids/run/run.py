@@ -1,4 +1,8 @@
-"""The handle of a run: `async with open_run(…) as run: async for event in run: …`."""
+"""The object that a caller uses for one run.
+
+async with open_run(…) as run:
+    async for event in run: …
+"""
 
 from __future__ import annotations
 
@@ -14,34 +18,37 @@ from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.launch.prepare import probe_gemini
 from geminids.options import Options
 from geminids.run.accounting.lease import RunLease
-from geminids.run.headless.reader import OnLine
+from geminids.run.headless.reader import OutputCallbacks
 from geminids.run.loop import AttemptLoop
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import ending_of_error
+from geminids.run.schema.answer_schema import AnswerSchema, answer_schema_of
 from geminids.run.session_claim import Claim, busy
 from geminids.run.starter import MakeWarm, RunStarter
-from geminids.run.stopping import StopReason, see_through
+from geminids.run.stopping import StopReason, wait_shielded
 from geminids.run.stream import BY_CALLER, EventStream
 
 if TYPE_CHECKING:
     import anyio
     from anyio.abc import TaskGroup
 
-    from geminids.run.schema.answer_schema import AnswerSchema
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["Run"]
 
 
 class Run(EventStream):
-    """One run. Iterate it for its events; then read `result`, also if the run was cancelled."""
+    """One run of the CLI.
+
+    Iterate over it to get its events, then read `result`. A cancelled run also has a result.
+    """
 
     def __init__(
         self,
         prompt: str,
         options: Options,
         *,
-        on_line: OnLine | None = None,
+        callbacks: OutputCallbacks | None = None,
         make_warm: MakeWarm | None = None,
         notices: Sequence[tuple[Level, str, str]] = (),
         budgets: Sequence[BaseBudget] = (),
@@ -57,15 +64,13 @@ class Run(EventStream):
         self._done: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
         if schema is None and options.schema is not None:
-            from geminids.run.schema.answer_schema import answer_schema_of
-
             schema = answer_schema_of(options.schema)
         self._starter = RunStarter(
             recorder,
             Claim(self.id),
             RunLease(options, budgets=budgets),
             free=options.offline or options.replay is not None,
-            on_line=on_line,
+            callbacks=callbacks,
             make_warm=make_warm,
         )
         self._loop = AttemptLoop(prompt, options, recorder, self._starter, schema)
@@ -73,9 +78,9 @@ class Run(EventStream):
             recorder.emit_notice(*notice)
 
     def launch(self) -> None:
-        """Spawn the CLI now, before an event loop runs.
+        """Start the CLI now, before an event loop runs.
 
-        Optional: entering the block does it too.
+        A call is optional, because `async with` also starts the CLI.
         """
         if self._launched:
             return
@@ -95,7 +100,7 @@ class Run(EventStream):
 
     @property
     def _session(self) -> str | None:
-        """The session that the caller named, to resume or to create it."""
+        """The id of the session that the caller wants to resume or to create, or None."""
         return self.options.resume or self.options.session_id
 
     def _start(self) -> None:
@@ -107,14 +112,21 @@ class Run(EventStream):
 
     @property
     def pid(self) -> int | None:
-        """The CLI's pid, or None if nothing was spawned."""
+        """The process id of the CLI, or None if no process was started."""
         return self._loop.attempt.pid if self._loop.attempt else None
 
     @property
     def mark(self) -> str | None:
-        """The mark in the environment of every process of this run."""
+        """A value in the environment of every process of this run. None before the start.
+
+        It is used to find these processes.
+        """
         mark = self._loop.attempt.mark if self._loop.attempt else None
         return None if mark is None else str(mark)
+
+    def redact(self, text: str) -> str:
+        """Return the text with every known secret of the run masked."""
+        return self._recorder.redact(text)
 
     def stop(self, reason: str = BY_CALLER) -> None:
         if self._loop.attempt is not None:
@@ -129,8 +141,8 @@ class Run(EventStream):
         import anyio
 
         if not self._launched:
-            # In a thread: this runs an unknown CLI to get its version. It spawns nothing of the
-            # run, so that a caller who is cancelled meanwhile leaves no process behind.
+            # Use a thread, because this may run the CLI to get its version. It does not start the
+            # run itself: if the caller is cancelled now, no process remains.
             await anyio.to_thread.run_sync(probe_gemini, self.options)
             self.launch()
         self._done = anyio.Event()
@@ -154,15 +166,19 @@ class Run(EventStream):
         else:
             self.stop()
         try:
-            # A cancelled caller skips the grace period, but still waits until every process has
-            # ended.
-            await see_through(self._done, self.stop)
+            # If the caller is cancelled, skip the grace period, but still wait until every process
+            # has ended.
+            await wait_shielded(self._done, self.stop)
         finally:
-            # Do not pass the block's own error: the task group would wrap it.
+            # Do not pass the error of the caller's block: the task group would wrap it in a group.
             await self._tasks.__aexit__(None, None, None)
 
     async def _drive(self) -> None:
-        """Drive the attempts, shielded from cancellation: leaving the block asks them to stop."""
+        """Run the attempts to their end.
+
+        A cancellation does not interrupt them. Instead, they are asked to stop when the caller
+        leaves the `async with` block.
+        """
         import anyio
 
         assert self._done is not None
@@ -176,8 +192,8 @@ class Run(EventStream):
                 self._finish(ending_of_error(error, self._starter.cwd, self._recorder.redact))
             finally:
                 try:
-                    # If not finished yet: the event loop is shutting down, and all processes were
-                    # killed at once.
+                    # This has an effect only if the event loop is shutting down. All processes have
+                    # been killed then.
                     facts = self._loop.facts
                     self._finish(facts[-1].ending if facts else Ending("interrupted", BY_CALLER))
                 finally:
@@ -185,7 +201,10 @@ class Run(EventStream):
                     self._recorder.close()
 
     async def _wait_for_session(self) -> None:
-        """Wait until the session is free, then start. `stop` and `timeout` apply here too."""
+        """Wait until no other run uses the session, then start the CLI.
+
+        If `stop` is called, or the time of the option `timeout` has passed, the run ends instead.
+        """
         timeout = self.options.timeout
         until = None if timeout is None else self._began + timeout
         try:
@@ -201,7 +220,7 @@ class Run(EventStream):
             self._finish(Ending("timed_out", f"timed out after {timeout:g} s of waiting for the session"))
 
     def _finish(self, ending: Ending) -> None:
-        """Emit the last event and release everything that the run holds.
+        """Emit the last event, and release the session, the files and the access to the gateway.
 
         A second call has no effect.
         """

@@ -1,4 +1,4 @@
-"""Claim the session of a run: look it up before the spawn, and lock it until the run ends."""
+"""Find the session of a run before the CLI starts, and lock it until the run ends."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from geminids.gemini.protocol.outcome.hints import hint_for
 from geminids.launch.errors import Refused
 from geminids.options import Options
 from geminids.outcome import Failure
+from geminids.sessions.lock import Holder, Lock, still_writing, try_hold
 
 if TYPE_CHECKING:
-    from geminids.sessions.lock import Holder, Lock
+    from geminids.sessions.finder import SessionInfo
 
-__all__ = ["Claim", "busy"]
+__all__ = ["Claim", "busy", "find_session"]
 
 _POLL = 0.05
 
 
 class Claim:
-    """The lock on a run's session.
+    """The lock that a run holds on its session, so that no other run uses the session.
 
-    A resumed session is locked before the start, a new one when its id is known.
-
-    `fresh` is the reason why the run starts a new session instead of the requested one.
+    A session to resume is locked before the CLI starts, a new session when its id is known. `file`
+    is the file of the resumed session, or None. `fresh` is the reason why the run starts a new
+    session instead of the requested one, or None.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -42,14 +43,18 @@ class Claim:
         self.fresh: str | None = None
 
     def look_up(self, options: Options) -> Options:
-        """Return the options with the session's full id; raises `Refused` if there is none."""
+        """Return the options with the full id of the session to resume.
+
+        Raises `Refused` if there is no such session, or if the CLI cannot resume it. If the option
+        `fresh` is set, or `resume` is "latest", it does not raise for these reasons: the returned
+        options then start a new session, and their `resume` is None.
+        """
         if options.resume is None:
             return options
-        from geminids.sessions.loader import locate  # imported late: few runs resume
-
-        environ = {**os.environ, **options.env}
         try:
-            info = locate(options.resume, options.cwd, home=options.home, environ=environ)
+            info = _locate(options.resume, options)
+            if info.resumable is False and not _is_locked(options.resume):
+                raise _not_resumable(info, options.resume)
         except SessionError as error:
             if options.fresh or options.resume == "latest":
                 self.fresh = error.message
@@ -60,37 +65,44 @@ class Claim:
         return msgspec.structs.replace(options, resume=info.id)
 
     def take(self, session_id: str | None) -> Holder | None:
-        """Lock the session; return the holder if another run has it."""
+        """Lock the session with this id. None means that there is no session to lock.
+
+        Return None if the lock was taken. Return the holder if another run holds the lock, or held
+        it when it died and its processes have not ended yet.
+        """
         if session_id is None:
             return None
-        from geminids.sessions.lock import Lock, still_writing, try_hold
-
         if self._lock is None:
             lock = try_hold(session_id, self._run_id, places=Places.of())
             if not isinstance(lock, Lock):
                 return lock
             self._lock, self._left_by = lock, lock.left_by
         if self._left_by is not None and still_writing(self._left_by):
-            # The previous holder died, and its processes are about to be ended. Keep the lock
-            # meanwhile: releasing it would lose the record of that holder.
+            # The previous holder died, and its processes will be ended soon. Keep the lock until
+            # then: the lock file contains the name of that holder, and releasing it would lose it.
             return self._left_by
         self._left_by = None
         self._make_ready()
         return None
 
     def _make_ready(self) -> None:
-        """Repair a session that was written over ACP so that the CLI can resume it.
+        """Repair a session that a warm process (ACP) has written, so that the CLI can resume it.
 
-        Needs the lock.
+        The caller must hold the lock.
         """
         if self.file is not None and not self._is_ready:
+            # Imported late (9 ms), because few runs resume a session.
             from geminids.sessions.repair.reorder_acp import repair_order
 
             self._is_ready = True
             repair_order(self.file)
 
     async def wait(self, session_id: str, is_wanted: Callable[[], bool], until: float | None) -> bool:
-        """Wait for the session and lock it; False if no longer wanted, or after `until`."""
+        """Wait until no other run uses the session, then lock it and return True.
+
+        Return False, without the lock, when `is_wanted` returns False or the time `until`
+        (monotonic) has passed.
+        """
         import anyio
 
         while is_wanted() and (until is None or time.monotonic() < until):
@@ -100,15 +112,54 @@ class Claim:
         return False
 
     def release(self) -> None:
-        """Unlock the session: the run has ended or starts another session."""
+        """Unlock the session, because the run has ended or continues with another session."""
         self.file, self._left_by, self._is_ready = None, None, False
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
 
+def find_session(session_id: str, options: Options) -> SessionInfo | None:
+    """Return the stored session with this id, or None if it does not exist."""
+    try:
+        return _locate(session_id, options)
+    except SessionError:
+        return None
+
+
+def _locate(session_id: str, options: Options) -> SessionInfo:
+    from geminids.sessions.loader import locate  # imported late (6 ms): few runs resume a session
+
+    return locate(session_id, options.cwd, home=options.home, environ={**os.environ, **options.env})
+
+
+def _is_locked(session_id: str) -> bool:
+    """Return whether another run uses the session.
+
+    Call this before you treat a session without a prompt as empty: a run that has just started may
+    not have written its prompt to the file yet.
+    """
+    lock = try_hold(session_id, "", places=Places.of())
+    if isinstance(lock, Lock):
+        lock.release()
+        return False
+    return True
+
+
+def _not_resumable(info: SessionInfo, session_id: str) -> SessionError:
+    """Return the error for a session that exists, but that the CLI cannot resume."""
+    if info.damaged:
+        return SessionError(
+            f"the file of session {session_id} is damaged: {info.file}",
+            hint=f"To recover its messages, run: geminids sessions rescue {session_id}.",
+        )
+    if info.kind == "subagent":
+        return SessionError(f"session {info.id} is the session of a subagent and cannot be resumed")
+    return SessionError(f"session {info.id} has no messages to resume from")
+
+
 def busy(session_id: str, holder: Holder) -> Failure:
-    """The failure of a run that does not wait for its session."""
+    """Return the failure of a run that does not wait for its session, which `holder` uses."""
     return Failure(
         kind="session_busy",
         message=f"session {session_id} is in use by {holder}",

@@ -1,13 +1,15 @@
-"""Start the attempts of one run: choose the transport, prepare the launch, spawn the CLI."""
+"""Start the attempts of one run: headless, or in a warm process.
+
+A headless attempt starts its own CLI process. A warm process stays alive between prompts.
+"""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -26,29 +28,30 @@ from geminids.run.accounting.cost import check_prices
 from geminids.run.accounting.lease import RunLease
 from geminids.run.attempt import Attempt, AttemptFacts
 from geminids.run.headless.attempt import HeadlessAttempt
-from geminids.run.headless.reader import OnLine
+from geminids.run.headless.reader import OutputCallbacks
 from geminids.run.recorder import RunRecorder
 from geminids.run.retry import NextAttempt
-from geminids.run.session_claim import Claim, busy
-
-if TYPE_CHECKING:
-    from geminids.sessions.finder import SessionInfo
-    from geminids.sessions.lock import Holder
+from geminids.run.session_claim import Claim, busy, find_session
+from geminids.sessions.lock import Holder
 
 __all__ = ["MakeWarm", "ResumeHeadless", "RunStarter", "WarmRun", "with_one_try_per_request"]
 
 ResumeHeadless = Callable[[str, Options, str | None, Callable[[], bool]], Awaitable[Attempt | Ending]]
-"""Starts a headless attempt from a prompt, options and the id of a stored session (None for a new
-one). The last argument returns whether the attempt is still wanted."""
+"""A function that starts a headless attempt.
+
+Its arguments are the prompt, the options, the id of a stored session (None for a new session), and
+a function that returns whether the attempt is still wanted. It returns the attempt, or an `Ending`
+if another run uses the session.
+"""
 
 
 class WarmRun(Protocol):
-    """Starts the attempts of one run on the warm transport. Implemented in `geminids.warm`."""
+    """Starts the attempts of one run in a warm process. `geminids.warm` implements it."""
 
     cwd: str
 
     def first(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> Attempt | str:
-        """Start the first attempt, or return why the run cannot be warm."""
+        """Start the first attempt, or return why the run cannot use a warm process."""
 
     def next(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> Attempt: ...
     def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None: ...
@@ -60,7 +63,11 @@ MakeWarm = Callable[[RunRecorder, Claim, RunLease, RequestLog], WarmRun]
 
 
 def with_one_try_per_request(options: Options) -> Options:
-    """If geminids retries, let the CLI send each request once: its ten tries multiply ours."""
+    """If geminids retries the run, return the options with one try for each request of the CLI.
+
+    With the CLI's usual ten tries, each retry of the run could send a request ten times. If the
+    caller has set `max_attempts`, or geminids does not retry, the options are returned unchanged.
+    """
     if (options.retries or options.fallback_models) and options.max_attempts is None:
         return msgspec.structs.replace(options, max_attempts=1)
     return options
@@ -69,7 +76,8 @@ def with_one_try_per_request(options: Options) -> Options:
 class RunStarter:
     """Starts the attempts of one run.
 
-    Owns what they share: the claim to the session, the lease, scratch files.
+    It owns what the attempts share: the lock on the session, the access to the gateway and the
+    private temporary files.
     """
 
     def __init__(
@@ -79,20 +87,22 @@ class RunStarter:
         lease: RunLease,
         *,
         free: bool,
-        on_line: OnLine | None = None,
+        callbacks: OutputCallbacks | None = None,
         make_warm: MakeWarm | None = None,
     ) -> None:
-        """`free`: requests cost nothing, because they reach no real API.
+        """Set what the attempts share. Nothing is started.
 
-        `make_warm`: prefer the warm transport.
+        `claim` is the run's lock on its session, `lease` its access to the gateway. `free` is True
+        if requests cost nothing, because they reach no real API. `make_warm` creates the object
+        that starts attempts in a warm process; if it is None, all attempts are headless.
         """
         self.claim = claim
         self.lease = lease
         self.cwd = ""
         self.clear_session = False
-        """Whether a new session was started instead of the one that the caller asked for."""
+        """Whether the run started a new session instead of the requested one, due to `fresh`."""
         self._recorder = recorder
-        self._on_line = on_line
+        self._callbacks = callbacks or OutputCallbacks()
         self._make_warm = make_warm
         self._warm: WarmRun | None = None
         self._attempt: Attempt | None = None
@@ -101,7 +111,11 @@ class RunStarter:
         self._log = RequestLog(recorder.run_id, self._session_and_folder, free=free)
 
     def first(self, prompt: str, options: Options) -> Attempt:
-        """Start the first attempt: warm if the caller decides on permissions, else headless."""
+        """Start the first attempt.
+
+        It uses a warm process if `make_warm` is set and the run allows it. Otherwise it is
+        headless.
+        """
         self._since = datetime.now(UTC)
         check_prices(options)
         options = with_one_try_per_request(options)
@@ -112,7 +126,10 @@ class RunStarter:
         return self._start_headless(prompt, options)
 
     def next(self, prompt: str, options: Options, after: NextAttempt) -> Attempt:
-        """Start a further attempt on the same transport."""
+        """Start a further attempt, in a warm process if the first attempt was in one.
+
+        `after` says how to start it, such as which session to resume.
+        """
         options = with_one_try_per_request(options)
         if self._warm is None:
             return self._start_headless(prompt, self._claim_for(options, after))
@@ -120,11 +137,12 @@ class RunStarter:
         return self._attempt
 
     def claim_session(self, options: Options) -> tuple[Options, Holder | None]:
-        """Look up the session that the options name, and claim it.
+        """Find the session that the options name, and lock it.
 
-        Return its holder if another run uses it.
-
-        Raises `Refused` if there is no such session, unless `fresh` allows a new one.
+        The options name a session to resume, or the id of a new session. Return the options with
+        the full session id. The second value is the holder of the lock if another run uses the
+        session, otherwise None. Raises `Refused` if the session to resume does not exist or cannot
+        be resumed, unless the option `fresh` or `resume="latest"` allows a new one.
         """
         options = self.claim.look_up(options)
         if self.claim.fresh is not None:
@@ -142,7 +160,12 @@ class RunStarter:
     async def resume_headless(
         self, prompt: str, options: Options, session_id: str | None, is_wanted: Callable[[], bool]
     ) -> Attempt | Ending:
-        """Start a headless attempt in a stored session, or in a new one if `session_id` is None."""
+        """Start a headless attempt in a stored session. If `session_id` is None, use a new session.
+
+        If another run uses the session, the option `when_busy` decides whether to wait. `is_wanted`
+        returns False when the attempt is no longer needed, which ends the wait. Return an `Ending`
+        if the session did not become free.
+        """
         check_prices(options)
         options = msgspec.structs.replace(
             with_one_try_per_request(options), resume=session_id, session_id=None
@@ -170,14 +193,17 @@ class RunStarter:
         return await self._warm.close() if self._warm is not None else ()
 
     def release(self) -> None:
-        """Release the session and remove scratch files."""
+        """Unlock the session and remove the scratch files."""
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
         self.claim.release()
 
     def hold(self, session_id: str) -> list[Event]:
-        """Claim a new session once its id is known, so that no other run resumes it meanwhile."""
+        """Lock a new session as soon as its id is known, so that no other run can resume it.
+
+        If that fails, return a list with a notice, otherwise an empty list.
+        """
         try:
             self.claim.take(session_id)
         except SessionError as error:
@@ -201,32 +227,36 @@ class RunStarter:
         if plan.session_id is not None and (events := self.hold(plan.session_id)):
             self._recorder.emit(events)
         attempt = HeadlessAttempt(
-            plan, options, self._recorder, self.lease, self._log, self._on_line, self.hold
+            plan, options, self._recorder, self.lease, self._log, self._callbacks, self.hold
         )
         attempt.start()
         self._attempt = attempt
         return attempt
 
     def _start_warm(self, prompt: str, options: Options, make_warm: MakeWarm) -> Attempt | None:
-        """Start a warm attempt; emit a notice and return None if this run cannot be warm."""
+        """Start an attempt in a warm process. If that fails, emit a notice and return None."""
         warm = make_warm(self._recorder, self.claim, self.lease, self._log)
         started = warm.first(prompt, options, self.resume_headless)
         if isinstance(started, str):
             text = f"using the headless transport, which cannot ask for permission: {started}"
-            self._recorder.emit_notice("warning", "lane", text)
+            self._recorder.emit_notice("warning", "transport", text)
             return None
         self._warm, self.cwd = warm, warm.cwd
         return started
 
     def _report_route(self, route: Route) -> None:
-        """Emit a notice, once per run, if the route affects secrets or usage numbers."""
+        """Emit a notice about the route, if it needs one. Only the first attempt emits it.
+
+        The route is the way in which requests reach the API. It needs a notice if tools can read
+        the credentials, or if the usage is inexact.
+        """
         if self._recorder.attempt == 1 and (notice := route_notice(route)) is not None:
             self._recorder.emit_notice(*notice)
 
     def _session_and_folder(self) -> tuple[str | None, str | None]:
         return self._attempt.session_id if self._attempt is not None else None, self.cwd
 
-    # Claim the session of a further headless attempt.
+    # The methods below lock the session of a further headless attempt.
 
     def _claim_for(self, options: Options, after: NextAttempt) -> Options:
         if after.prompt is not None:
@@ -239,8 +269,13 @@ class RunStarter:
         return self._claim_named(options, options.session_id)
 
     def _claim_named(self, options: Options, session_id: str) -> Options:
-        """Resume the session, or delete its empty file: the CLI does not reuse an id."""
-        info = _find_session(session_id, options)
+        """Return the options for a further attempt in a session whose id the caller chose.
+
+        If the session can be resumed, the options resume it. If the previous attempt left it
+        without a prompt, its file is deleted, because the CLI cannot create a session whose id is
+        in use. Raises `SessionError` if an older session has this id and cannot be resumed.
+        """
+        info = find_session(session_id, options)
         if info is None:
             return options
         if info.resumable is not False:
@@ -248,8 +283,8 @@ class RunStarter:
             return self._claim_stored(resumed)
         if info.damaged or info.started is None or info.started < self._since:
             raise SessionError(f"session {session_id} already exists and cannot be resumed")
-        # The previous attempt created it and withdrew its only prompt, which this attempt sends
-        # again.
+        # The previous attempt created this session, and the session contains no prompt any more:
+        # this attempt sends the prompt again.
         Path(info.file).unlink(missing_ok=True)
         return options
 
@@ -258,16 +293,4 @@ class RunStarter:
         holder = self.claim.take(options.resume)
         if holder is not None:
             raise SessionError(f"session {options.resume} is in use by {holder}")
-        info = _find_session(str(options.resume), options)
-        if info is not None and info.resumable is False:
-            raise SessionError(f"session {options.resume} has no messages to resume from")
         return options
-
-
-def _find_session(session_id: str, options: Options) -> SessionInfo | None:
-    from geminids.sessions.loader import locate  # imported late: few runs resume
-
-    try:
-        return locate(session_id, options.cwd, home=options.home, environ={**os.environ, **options.env})
-    except SessionError:
-        return None

@@ -1,4 +1,4 @@
-"""Stop a run: its deadlines, the reason to stop, and how its processes are terminated."""
+"""Stop a run: time-outs, the reason to stop, and the list of terminated processes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from geminids.config.paths import Places, private_dir
 from geminids.events.model import EndedProcess
 from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.log import get_logger
 from geminids.options import Options
-from geminids.process.child import Child
-from geminids.process.marker import Mark
 from geminids.redact import Redactor
 
 if TYPE_CHECKING:
@@ -27,11 +24,9 @@ __all__ = [
     "StopKind",
     "StopReason",
     "Stopping",
-    "end_processes",
-    "end_processes_now",
     "listed",
-    "see_through",
     "stopped_ending",
+    "wait_shielded",
 ]
 
 _log = get_logger("run")
@@ -41,31 +36,41 @@ _LONGEST_COMMAND = 200
 StopKind = Literal[
     "caller", "timeout", "start_timeout", "idle_timeout", "max_turns", "gateway", "lingering", "wrong_session"
 ]
-"""`caller` includes an event loop that shuts down. `lingering`: the CLI closed its output but did
-not exit. `wrong_session`: the CLI started a new session instead of resuming the requested one."""
+"""What stopped a run.
+
+`caller` includes an event loop that shuts down. `lingering` means that the CLI closed its output
+but did not exit. `wrong_session` means that the CLI started a new session instead of resuming the
+requested one.
+"""
 _TIMEOUTS: tuple[StopKind, ...] = ("timeout", "start_timeout", "idle_timeout")
 _FAULTS: tuple[StopKind, ...] = ("lingering", "wrong_session")
 
 
 class StopReason(msgspec.Struct, frozen=True):
-    """Why a run is stopped. Code decides by `kind` only; `text` is for people."""
+    """Why a run is stopped.
+
+    Code uses only `kind` for decisions; `text` is for people.
+    """
 
     kind: StopKind
     text: str
 
     @property
     def is_silence(self) -> bool:
-        """Whether the run was stopped because the CLI sent nothing."""
+        """Whether the run is stopped because the CLI sent nothing for too long."""
         return self.kind in ("start_timeout", "idle_timeout")
 
 
 def stopped_ending(reason: StopReason) -> Ending:
-    """The ending of a run that was stopped before it had a result."""
+    """Return the ending of a run that was stopped before it had a result."""
     return Ending("timed_out" if reason.kind in _TIMEOUTS else "interrupted", reason.text)
 
 
 class Stopping:
-    """Keeps the first reason to stop. `hurry`: the caller asked twice, so skip the grace period."""
+    """Stores the first reason to stop an attempt.
+
+    `hurry` is True if the caller asked twice: then the grace period is skipped.
+    """
 
     def __init__(self) -> None:
         self.reason: StopReason | None = None
@@ -73,12 +78,15 @@ class Stopping:
         self.asked = False
 
     def ask(self) -> None:
-        """Record that the caller asked to stop; the second call sets `hurry`."""
+        """Record that the caller asked to stop. The second call sets `hurry`."""
         self.hurry = self.asked
         self.asked = True
 
     def begin(self, reason: StopReason) -> bool:
-        """Keep the reason; return False if the run is already being stopped."""
+        """Store the reason to stop, and return True.
+
+        Return False, and store nothing, if the attempt is already being stopped.
+        """
         if self.reason is not None:
             return False
         _log.info("stopping the run (%s): %s", reason.kind, reason.text)
@@ -87,42 +95,17 @@ class Stopping:
 
     @property
     def wanted(self) -> StopReason | None:
-        """The reason, unless the CLI misbehaved (`lingering`, `wrong_session`)."""
+        """The reason to stop, or None if there is none or the reason is a fault of the CLI.
+
+        Such faults are `lingering` and `wrong_session`.
+        """
         return None if self.reason is None or self.reason.kind in _FAULTS else self.reason
 
 
-async def end_processes(
-    child: Child, mark: Mark, grace: float, stopping: Stopping, *, keep: bool
-) -> list[Ended]:
-    """End the CLI and its descendants, or what is left of them if the CLI has exited.
-
-    `keep`: end only the CLI.
-    """
-    from geminids.process import terminate as stop  # imported late: psutil
-
-    def hurry() -> bool:
-        return stopping.hurry
-
-    if keep:
-        ended = await stop.end_child(child, grace, hurry=hurry) if child.exit_code is None else []
-        _record_kept(mark)
-        return ended
-    if child.exit_code is None:
-        return await stop.end_tree(child, mark, grace, hurry=hurry)
-    return await stop.end_leftovers(mark, grace, hurry=hurry)
-
-
-def end_processes_now(child: Child, mark: Mark) -> list[Ended]:
-    """Kill all processes of the run at once. Needs no event loop."""
-    from geminids.process import terminate as stop
-
-    return stop.end_now(child, mark)
-
-
 def listed(ended: list[Ended], redactor: Redactor) -> tuple[EndedProcess, ...]:
-    """The ended processes as an event reports them.
+    """Convert the list of terminated processes to the form that events contain.
 
-    Redacts before it truncates: half a secret would not match.
+    Secrets are masked before a command is truncated, because half a secret would not be recognised.
     """
     return tuple(
         EndedProcess(
@@ -138,22 +121,11 @@ def _truncate(command: str) -> str:
     return command if len(command) <= _LONGEST_COMMAND else command[: _LONGEST_COMMAND - 3] + "..."
 
 
-def _record_kept(mark: Mark) -> None:
-    """Mark the run's leftover processes as intended, so that they are not reported as orphans."""
-    from geminids.process.tree import marked
+async def wait_shielded(over: anyio.Event, hurry: Callable[[], None] | None = None) -> None:
+    """Wait for `over`, even if the caller is cancelled.
 
-    if marked(str(mark)):
-        try:
-            (private_dir(Places.of().kept) / mark.run_id).touch(mode=0o600)
-        except OSError as error:
-            # Do not fail a run that has succeeded.
-            _log.warning("cannot record that run %s kept processes on purpose", mark.run_id, error=error)
-
-
-async def see_through(over: anyio.Event, hurry: Callable[[], None] | None = None) -> None:
-    """Wait for `over`. Cancellation is deferred until then and re-raised; each one calls `hurry`.
-
-    A shield alone is not enough: asyncio's `task.cancel()` ignores anyio's shields.
+    A cancellation is raised again after the wait. Each cancellation calls `hurry`. A shield of
+    anyio alone is not enough, because asyncio's `task.cancel()` ignores it.
     """
     import anyio
 
@@ -176,41 +148,48 @@ _POLL = 0.25
 class Deadlines:
     """The time-outs of one attempt.
 
-    Call `heard` for each output; `watch` reports the first deadline that passes.
+    Call `note_output` for each output of the CLI. `watch` reports the first time-out that passes.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._began = self._last_output = time.monotonic()
         self._has_output = False
-        self.spoke_at = self._began
-        """Time of the last output on stdout, or of the start (monotonic)."""
+        self.last_stdout_at = self._began
+        """The time (monotonic) of the last output on stdout, or of the start if there was none."""
         self._closed_at: float | None = None
         self.busy = False
-        """Whether a tool runs: silence is then no reason to stop."""
+        """Whether a tool is running. While one is running, silence is no reason to stop."""
 
     def started(self, began: float | None = None) -> None:
-        """The clocks start now; that of `timeout` at `began` (monotonic) if the attempt began before."""
-        self._last_output = self.spoke_at = time.monotonic()
+        """Start all time-outs now.
+
+        If `began` (monotonic) is set, `timeout` counts from that earlier time.
+        """
+        self._last_output = self.last_stdout_at = time.monotonic()
         self._began = self._last_output if began is None else began
 
-    def heard(self, *, stdout: bool) -> None:
+    def note_output(self, *, stdout: bool) -> None:
+        """Record that the CLI has sent output. `stdout` says whether it was on stdout."""
         self._last_output = time.monotonic()
         if stdout:
-            self._has_output, self.spoke_at = True, self._last_output
+            self._has_output, self.last_stdout_at = True, self._last_output
 
     def closed(self) -> None:
-        """The CLI sent its result or closed its output, and should exit now."""
+        """Record that the CLI has sent its result or closed its output, and should exit now."""
         if self._closed_at is None:
             self._closed_at = time.monotonic()
 
     @property
     def is_over(self) -> bool:
-        """Whether the CLI is done and only its exit is awaited."""
+        """Whether the CLI has finished its work and only has to exit."""
         return self._closed_at is not None
 
     def silence_ends(self) -> float | None:
-        """When silence ends the run (monotonic); None if it does not."""
+        """Return the time (monotonic) at which the run is stopped if the CLI stays silent.
+
+        Return None if silence does not stop the run.
+        """
         options = self._options
         if not self._has_output and options.start_timeout is not None:
             return self._began + options.start_timeout
@@ -219,7 +198,7 @@ class Deadlines:
         return self._last_output + options.idle_timeout
 
     async def watch(self, stop: Callable[[StopReason], None]) -> None:
-        """Wait for the first deadline to pass, and call `stop` with its reason."""
+        """Wait until the first time-out passes, then call `stop` with the reason."""
         import anyio
 
         while True:
@@ -236,8 +215,8 @@ class Deadlines:
         if options.timeout is not None:
             yield self._began + options.timeout, "timeout"
         if self._closed_at is not None:
-            # Not a time-out: only the exit is missing, and the process gets as long for it as after
-            # a TERM.
+            # This is not an option's time-out: the CLI only has to exit. It gets as much time for
+            # that as after the signal TERM.
             yield self._closed_at + max(options.grace, 2.0), "lingering"
         elif not self._has_output and options.start_timeout is not None:
             # `idle_timeout` applies only after the first output.

@@ -1,4 +1,4 @@
-"""The base class of the handles of runs, chat turns and remote runs."""
+"""The base class of the objects that a caller uses for a run, a turn of a chat, or a remote run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BY_CALLER = "interrupted by the caller"
 
 
 class EventStream:
-    """Iterate it for the events; then read `result`.
+    """The events and the result of a run. Iterate over it to get the events, then read `result`.
 
-    `stop` ends the run, and so does leaving the block.
+    `stop` ends the run. Leaving the `async with` block ends it too.
     """
 
     _name = "run"
@@ -29,36 +29,34 @@ class EventStream:
         self._result: Result | None = None
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        # All loops share one iterator: a second loop continues where the first one stopped.
+        # All loops use one iterator: a second loop continues where the first one stopped.
         return self._events
 
     async def next_batch(self) -> Sequence[Event] | None:
-        """Return the events since the last batch; wait if there are none yet.
-
-        None after the last event.
-        """
+        """Wait for the next batch of events and return it. Return None after the last event."""
         return await self._recorder.take()
 
     @property
     def result(self) -> Result:
-        """How it ended; raises `GeminidsError` if it has not ended yet."""
+        """The result of the run. Raises `GeminidsError` if the run has not ended yet."""
         if self._result is None:
             hint = "Read all events, or leave the `async with` block, before you read the result."
             raise GeminidsError(f"the {self._name} has not ended yet", hint=hint)
         return self._result
 
     def stop(self, reason: str = BY_CALLER) -> None:
-        """Stop it; a second call skips the grace period.
+        """Stop the run. A second call skips the grace period.
 
-        Returns at once: `Finished` is the last event.
+        The method returns at once. The run has stopped when its last event, `Finished`, is emitted.
         """
         raise NotImplementedError
 
 
 class _Events:
-    """Iterates over single events.
+    """Iterates over the events one by one.
 
-    Not a generator: cancellation would end a generator and lose the rest.
+    It is not a generator: cancellation would end a generator, and the remaining events would be
+    lost.
     """
 
     def __init__(self, recorder: RunRecorder) -> None:

@@ -1,15 +1,20 @@
-"""Stored sessions: find, load, follow, lock, fork and rescue them; resume lines in chats.
+"""Work with stored sessions: find, load, follow, lock, fork and rescue them.
 
-from geminids import sessions
+This package also reads and writes resume lines: lines of chat messages that contain the id of a
+session.
 
-for info in sessions.find("repo", limit=10):
-    print(info.updated, info.id, info.title)
+    from geminids import sessions
+
+    for info in sessions.find("repo", limit=10):
+        print(info.updated, info.id, info.title)
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from geminids.errors import SessionBusy, SessionDamaged, SessionError, SessionNotFound
 
 if TYPE_CHECKING:
     from geminids.sessions.finder import SessionInfo, exists, find, journal_of
@@ -26,7 +31,11 @@ __all__ = [
     "Rescue",
     "ResumeToken",
     "Session",
+    "SessionBusy",
+    "SessionDamaged",
+    "SessionError",
     "SessionInfo",
+    "SessionNotFound",
     "exists",
     "extract_resume_token",
     "find",
@@ -51,7 +60,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Imported late: a run needs only the lock before it starts the CLI.
+    # Import the modules on first use: before a run starts the CLI, it needs only the lock.
     for module, names in _MODULES.items():
         if name in names:
             value = getattr(import_module(f"geminids.sessions.{module}"), name)

@@ -1,4 +1,6 @@
-"""Find stored sessions: the newest first, each once, and whether the CLI can resume it."""
+"""Find the stored sessions of a project, and determine for each session whether the CLI can resume
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ import msgspec
 
 from geminids.config.paths import Places
 from geminids.ids import is_session_id
+from geminids.sessions.file_summary import parse_time, summarize_file
 from geminids.sessions.folders import Folder, chat_folders
-from geminids.sessions.peek import parse_time, peek
 
 __all__ = ["SessionInfo", "exists", "find", "find_by_id", "info_of", "journal_of", "session_files"]
 
@@ -23,10 +25,15 @@ _NAME = re.compile(r"session-.*?([A-Za-z0-9_-]{8})\.jsonl?", re.DOTALL)
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored session. Fields that the start and the end of its file do not show are None."""
+    """A description of a stored session. Only the start and the end of the session file were read
+    for it.
+
+    A field is None if the value is not in these parts of the file.
+    """
 
     id: str
-    """The full id; for a `damaged` file, the eight characters of it that are in the file name."""
+    """The id of the session. For a damaged file, it is only the first eight characters of the id,
+    taken from the file name."""
     file: str
     project: str | None
     generation: Generation
@@ -36,17 +43,19 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     messages: int | None
     size: int
     kind: str
-    """`main`, or `subagent`."""
+    """`main` for a session of the user, or `subagent`."""
     resumable: bool | None
-    """Whether the CLI's `--resume` accepts it."""
+    """Whether the CLI can resume the session with its option `--resume`; None if unknown."""
     damaged: bool = False
-    """Whether the CLI would find no session in the file."""
+    """Whether the file is damaged, so that the CLI would find no session in it."""
     others: tuple[str, ...] = ()
-    """Further files with this id, which the CLI ignores."""
+    """Other files with the same session id, which the CLI ignores."""
     last_started: str = ""
     last_updated: str = ""
-    """Times in the last header of the file. The CLI uses them to find `latest`, and to choose between
-    files with the same id."""
+    """`last_started` and `last_updated` are the last start time and the last time of an update in
+    the file. The CLI uses `last_started` to find the session `latest`, and `last_updated` to choose
+    between files with the same id.
+    """
 
 
 def find(
@@ -58,9 +67,13 @@ def find(
     limit: int | None = None,
     subagents: bool = False,
 ) -> list[SessionInfo]:
-    """List the sessions of a project, or of all projects, the last changed one first.
+    """Return the sessions of a project, the most recently changed one first. If `project` is None,
+    return those of all projects.
 
-    Never raises, whatever the files contain. `subagents` also lists the sessions of subagents.
+    `home` is as in `Options.home`. `limit` is the maximum number of sessions. With `subagents`, the
+    sessions of subagents are also returned. Damaged files raise no error.
+
+    In the example, the folders do not exist, so there are no sessions:
 
     >>> find("/no/such/project", home="/no/such/home")
     []
@@ -71,7 +84,8 @@ def find(
         for info in _one_per_id(_infos(folder, session_files(folder, subagents))):
             if info.kind == "subagent" and not subagents:
                 continue
-            # A newer release copies the folder of an older one and continues in the copy; the old one stays.
+            # A newer release copies the session folder of an older one and continues in the copy.
+            # The old folder stays, so a session can be in both. Return the newer file.
             known = best.setdefault((info.project or str(folder.chats), info.id), info)
             if known.updated < info.updated:
                 best[(info.project or str(folder.chats), info.id)] = info
@@ -80,7 +94,11 @@ def find(
 
 
 def find_by_id(folders: Iterable[Folder], session_id: str) -> list[SessionInfo]:
-    """Find the session with this full id, by file names only."""
+    """Find the session with this full id in `folders`. Return one entry for each folder that
+    contains it, the most recently changed one first.
+
+    Only files whose names contain the start of the id are read.
+    """
     endings = (f"-{session_id[:8]}.json", f"-{session_id[:8]}.jsonl")
     matches: list[SessionInfo] = []
     for folder in folders:
@@ -97,10 +115,7 @@ def exists(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
 ) -> bool:
-    """Whether the CLI's `--resume` would find this session in this project.
-
-    It must be fast: each resumed run calls it.
-    """
+    """Return whether the CLI's option `--resume` would find this session in this project."""
     if not is_session_id(session_id):
         return False
     for quick in (True, False):
@@ -118,10 +133,11 @@ def journal_of(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
 ) -> Path | None:
-    """Return the `.jsonl` file that a run with this session writes, for a Follower; None if it is missing.
+    """Return the journal of a session: the `.jsonl` file to which a run of this session writes.
+    None if there is none yet.
 
-    A resumed session continues in the file with its conversation, not in the stub that the CLI
-    creates first.
+    When the CLI resumes a session, it first creates a second file without messages, but then
+    continues in the old file. This function returns the old file.
     """
     folders = chat_folders(project, home=home, environ=environ, places=places, quick=True)
     journals = [info for info in find_by_id(folders, session_id) if info.file.endswith(".jsonl")]
@@ -129,13 +145,19 @@ def journal_of(
 
 
 def info_of(file: Path, project: str | None = None) -> SessionInfo:
-    """Describe one session file in any folder; raises OSError if it cannot be read."""
+    """Return a description of the session in one file. The file can be in any folder.
+
+    `project` is only stored in the result. Raises `OSError` if the file cannot be read.
+    """
     folder = Folder(file.parent, project, len(file.parent.parent.name) == 64)
     return _info(folder, str(file))
 
 
 def session_files(folder: Folder, subagents: bool) -> list[str]:
-    """List the session files of a folder in the CLI's order. Files of subagents are in sub-folders."""
+    """Return the paths of the session files in a folder, in the order in which the CLI reads them.
+
+    With `subagents`, also return the session files in subfolders. These belong to subagents.
+    """
     files: list[str] = []
     try:
         with os.scandir(folder.chats) as entries:
@@ -155,11 +177,11 @@ def _infos(folder: Folder, files: Iterable[str]) -> Iterator[SessionInfo]:
         try:
             yield _info(folder, file)
         except OSError:
-            continue  # removed in the meantime, or not readable
+            continue  # the file has been removed since it was listed, or is not readable
 
 
 def _info(folder: Folder, file: str) -> SessionInfo:
-    seen = peek(file)
+    seen = summarize_file(file)
     name = os.path.basename(file)
     kind = seen.kind or ("main" if name.startswith("session-") else "subagent")
     return SessionInfo(
@@ -185,13 +207,20 @@ def _info(folder: Folder, file: str) -> SessionInfo:
 
 
 def _short_id(name: str) -> str:
-    """Return the part of the id that is in the file name."""
+    """Return the part of the session id that is in the file name `name`. If the name does not have
+    the usual form, return the name without its ending.
+    """
     match = _NAME.fullmatch(name)
     return match.group(1) if match else name.rpartition(".")[0] or name
 
 
 def _one_per_id(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
-    """Keep one file per id: the one that the CLI uses (sessionUtils.ts, getSessionFiles), else the largest."""
+    """Return one entry for each session id. Several files can have the same session id.
+
+    In this case, return the entry of the file that the CLI uses (sessionUtils.ts, getSessionFiles).
+    If the CLI can use none of the files, return the entry of the largest undamaged one, or of the
+    largest one if all are damaged.
+    """
     by_id: dict[str, list[SessionInfo]] = {}
     for info in infos:
         by_id.setdefault(info.id, []).append(info)
@@ -203,8 +232,8 @@ def _choose(group: list[SessionInfo]) -> SessionInfo:
     if usable:
         best = usable[0]
         for info in usable[1:]:
-            ours, theirs = parse_time(best.last_updated), parse_time(info.last_updated)
-            if ours is not None and theirs is not None and theirs > ours:
+            best_time, time = parse_time(best.last_updated), parse_time(info.last_updated)
+            if best_time is not None and time is not None and time > best_time:
                 best = info
     else:
         best = max(group, key=lambda info: (not info.damaged, info.size))

@@ -1,4 +1,6 @@
-"""The folders in which the CLI stores the sessions of a project: three generations, several homes."""
+"""Find the folders in which the CLI stores the sessions of a project. They differ between releases
+of the CLI.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,19 @@ from geminids.errors import SessionError
 __all__ = ["Folder", "chat_folders", "home_of", "project_hash", "project_paths", "read_regular_file"]
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-# How many slugs to try before scanning all folders: `app`, `app-1` ... may belong to other projects.
+# How many folder names to try for a project before all folders are scanned. The folders `app`,
+# `app-1` ... can belong to other projects named `app`.
 _MAX_SLUGS = 10
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """One `chats` folder. `hashed`: made by a release before 0.29, so that `project` may be unknown."""
+    """A folder (`chats`) with the session files of one project. `project` is the path of the
+    project.
+
+    `hashed` is True if the folder was made by a release of the CLI before 0.29. Then the name of
+    its parent folder is a hash of the project's path. `project` is None if the project is unknown,
+    for example because no known project has this hash.
+    """
 
     chats: Path
     project: str | None
@@ -36,9 +45,12 @@ def chat_folders(
     places: Places | None = None,
     quick: bool = False,
 ) -> list[Folder]:
-    """Return the folders with sessions of a project (None: of all), those of newer releases first.
+    """Return the folders with the sessions of one project. If `project` is None, return those of
+    all projects.
 
-    `quick` looks only for folders with the usual name, and scans all folders only if there is none.
+    Folders of newer CLI releases come first. With `quick` and a `project`, only folders with the
+    name that the CLI derives from the project's path are searched. All folders are scanned only if
+    none of these belongs to the project.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
@@ -51,7 +63,9 @@ def chat_folders(
 
 
 def home_of(home: str, environ: Mapping[str, str], places: Places) -> Path:
-    """Return the home that holds the sessions, like `launch.home.source_home` but without settings."""
+    """Return the home folder that contains the sessions of runs with this value of the option
+    `home`: `user`, `isolated`, or the path of a folder.
+    """
     if home == "isolated":
         return places.homes / "isolated"
     if home != "user":
@@ -61,16 +75,19 @@ def home_of(home: str, environ: Mapping[str, str], places: Places) -> Path:
 
 
 def project_paths(project: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Return the paths under which the CLI may know a project: with links resolved, and as given."""
+    """Return the paths under which the CLI may store the sessions of a project: the path with
+    symbolic links resolved, and the path with the links kept. Raises `SessionError` if the path
+    contains a NUL character.
+    """
     try:
-        given = os.path.abspath(os.fspath(project))
-        return tuple(dict.fromkeys((os.path.realpath(given), given)))
+        path = os.path.abspath(os.fspath(project))
+        return tuple(dict.fromkeys((os.path.realpath(path), path)))
     except ValueError:
         raise SessionError("the path of the project contains a NUL character") from None
 
 
 def project_hash(project: str) -> str:
-    """Return the `projectHash` of the CLI."""
+    """Return the hash of a project's path, which the CLI stores as `projectHash`."""
     from hashlib import sha256  # imported late: it loads OpenSSL, 16 ms
 
     return sha256(project.encode("utf-8", "surrogateescape")).hexdigest()
@@ -88,7 +105,9 @@ def _usual_folders(gemini: Path, wanted: tuple[str, ...]) -> Iterator[Folder]:
 
 
 def _slug(path: str) -> str:
-    """Make the slug like the CLI does (projectRegistry.ts, slugify)."""
+    """Return the folder name that the CLI derives from the path of a project (projectRegistry.ts,
+    slugify).
+    """
     return re.sub("[^a-z0-9]+", "-", os.path.basename(path).lower()).strip("-") or "project"
 
 
@@ -110,14 +129,18 @@ def _scan(
             yield Folder(gemini / "tmp" / name / "chats", project, False)
     if hashed:
         paths = wanted or (*known, *(owner for owner in owners.values() if owner))
-        of_hash = {project_hash(path): path for path in paths}
+        project_by_hash = {project_hash(path): path for path in paths}
         for name in hashed:
-            if wanted is None or name in of_hash:
-                yield Folder(gemini / "tmp" / name / "chats", of_hash.get(name), True)
+            if wanted is None or name in project_by_hash:
+                yield Folder(gemini / "tmp" / name / "chats", project_by_hash.get(name), True)
 
 
 def _owner(gemini: Path, slug: str) -> str | None:
-    """Return the project in the marker file of a slug."""
+    """Return the path of the project whose sessions are in the folder `slug`; None if it is
+    unknown.
+
+    The CLI writes this path to the file `.project_root` in the folder.
+    """
     for tree in ("tmp", "history"):
         try:
             with open(gemini / tree / slug / ".project_root", "rb") as marker:
@@ -130,7 +153,13 @@ def _owner(gemini: Path, slug: str) -> str | None:
 
 
 def _registered_slugs(gemini: Path, places: Places) -> dict[str, str]:
-    """Return projects and their slugs, from the registries of this home and of private homes linked to it."""
+    """Return a map from the path of each project that the CLI has registered to the name of its
+    session folder.
+
+    The CLI registers projects in the file `projects.json` of a home. This function reads the file
+    in `gemini` (the folder `.gemini` of a home), and the files of all private homes that store
+    their sessions in the same home.
+    """
     homes = [gemini]
     try:
         private = [places.homes / name / ".gemini" for name in sorted(os.listdir(places.homes))]
@@ -153,8 +182,10 @@ def _registered_slugs(gemini: Path, places: Places) -> dict[str, str]:
 
 
 def read_regular_file(path: str | Path) -> bytes:
-    """Read a regular file; raises `OSError` for anything else."""
-    # Without O_NONBLOCK, opening a FIFO that has a session's name would block.
+    """Return the content of a regular file. Raises `OSError` if the path is a FIFO, a folder or
+    another special file, or if it cannot be read.
+    """
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -1,4 +1,4 @@
-"""Follow one journal: return complete new lines while the file is created, grows or is replaced."""
+"""Follow a session file while the CLI writes it, and return its new lines."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from geminids.process.line_framer import LineFramer
 
 __all__ = ["Follower"]
 
-# Bytes per call: a journal of 400 MB is read in steps, so that memory stays bounded.
+# The maximum number of bytes per call. A file of 400 MB is read in steps, to limit the memory.
 _STEP = 8 * 1024 * 1024
-# The last bytes are compared before new ones are read, to detect a file that was rewritten in place.
+# How many of the bytes that were read last are compared with the file before new ones are read. A
+# difference shows that the file was rewritten.
 _COMPARED = 256
 
 _Stamp = tuple[int, int, int, int]
 
 
 class Follower:
-    """Reads what was added to a journal since the last call. If nothing was, that is one `stat`.
+    """Reads a session file while the CLI writes it. Each call of `read_new` returns the lines that
+    were added since the last call.
 
-    `source` is the file, which may not exist yet, or a function that finds it; the function is called
-    again while it returns None, and when the file is gone. `from_end` skips what is in the file now.
+    `source` is the path of the file, which may not exist yet. It can also be a function that
+    returns the path. The function is called again as long as it returns None, and after the file
+    was removed. With `from_end`, the lines that the file has now are skipped. A line longer than
+    `limit` bytes is dropped, and its size is added to the list `dropped`.
 
-    Never raises, whatever happens to the file. `restarts` counts how often the file was replaced or
-    rewritten: all lines then come again from the first one, so drop what you derived from them.
-    `problem` is why the last call could not read, `behind` how many bytes are still unread, `dropped`
-    the sizes of lines that were too long.
+    `restarts` counts how often the file was replaced or rewritten. After a restart, all lines are
+    returned again from the first one. So the caller must discard what it derived from earlier
+    lines. `problem` says why the last call could not read the file; None if it could.
 
     >>> follower = Follower(Path("/no/such/journal"))
     >>> follower.read_new(), follower.restarts, follower.problem
@@ -57,11 +60,18 @@ class Follower:
 
     @property
     def behind(self) -> int:
-        """How many bytes of the last call are unread. If any, call `read_new` again immediately."""
+        """The number of bytes of the file that the last call of `read_new` did not read.
+
+        If it is not 0, call `read_new` again immediately. Each call reads a limited number of
+        bytes.
+        """
         return max(0, self._size - self._at)
 
     def read_new(self) -> list[bytes]:
-        """Return the lines that were completed since the last call, without newlines. Never raises."""
+        """Return the lines that were completed since the last call, without line breaks.
+
+        This method does not raise. If the file cannot be read, it sets `problem`.
+        """
         try:
             path = self.path or self._locate()
             if path is None or (not self.behind and _stamp(os.stat(path)) == self._stamp):
@@ -78,7 +88,9 @@ class Follower:
         return self.path
 
     def _lose(self) -> None:
-        """The file is gone: a file that appears under its name later is a new one."""
+        """Forget the current file, because it was removed. A file that appears later at the same
+        path is read from its start, as a new file.
+        """
         self.path = self.problem = None
         if self._stamp is not None:
             self._stamp = (0, 0, 0, 0)
@@ -89,7 +101,7 @@ class Follower:
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                self.problem = f"{path} is not a file"
+                self.problem = f"{path} is not a regular file"
                 self._stamp = _stamp(status)
                 return []
             self.problem = None
@@ -102,12 +114,15 @@ class Follower:
             os.close(fd)
 
     def _is_another(self, fd: int, status: os.stat_result) -> bool:
-        """Whether the file is not the one of which we have read `_at` bytes."""
+        """Return whether the file was replaced or rewritten since its first `_at` bytes
+        were read.
+        """
         if self._stamp is None or not self._at:
             return False
         if self._stamp[:2] != (status.st_dev, status.st_ino) or status.st_size < self._at:
             return True
-        # Inodes are reused, and a file can be rewritten in place and be longer than before.
+        # The inode and the size do not show everything: an inode can be reused, and a rewritten
+        # file can be longer than before. So compare the bytes that we read last.
         return os.pread(fd, len(self._tail), self._at - len(self._tail)) != self._tail
 
     def _take(self, fd: int) -> list[bytes]:
@@ -151,7 +166,7 @@ class Follower:
 
 
 def _open(path: Path) -> int:
-    # O_NONBLOCK: opening a FIFO without a writer would block forever.
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer.
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

@@ -1,4 +1,8 @@
-"""The format of a conversation that is handed over as part of a prompt: its frame and its parser."""
+"""Read the text format of a handover: an earlier conversation that is repeated at the beginning of
+a prompt.
+
+A chat sends a handover if a new CLI process must continue the conversation of an earlier process.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,13 @@ import re
 
 import msgspec
 
-__all__ = ["FRAME", "LAST", "Piece", "holds_record", "taken_apart", "without_handover"]
+__all__ = ["FRAME", "LAST", "Piece", "has_handover", "split_handover", "without_handover"]
 
 FRAME = """\
-This is our conversation so far. You had it with me in an earlier process, whose memory is gone; it is put here so \
-that you can go on. It is a record of what was said and done: nothing in it is an instruction of the system, and no \
-tool in it has to be called again for its own sake. Each piece of it begins with a line that starts with {mark}. \
-My next message stands behind the last of these lines.
+This is our conversation so far. You had it with me in an earlier process, whose memory is gone; it is repeated here \
+so that you can continue. It is a record of our messages and of your tool calls: nothing in it is an instruction of \
+the system, and you need not repeat its tool calls. Each piece of it begins with a line that starts with {mark}. \
+My next message follows the last of these lines.
 """
 LAST = "end of the record, my next message:"
 
@@ -24,24 +28,32 @@ _FRAME_PATTERN = re.compile(
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """One message or tool call of the conversation: a header line, and its text."""
+    """One message or tool call of the conversation that a handover repeats. `head` is its header
+    line, and `body` its text.
+    """
 
     head: str
     body: str
 
 
-def holds_record(prompt: str) -> bool:
-    """Whether this prompt contains a handed-over conversation."""
+def has_handover(prompt: str) -> bool:
+    """Return whether a prompt begins with a handover: an earlier conversation that is repeated."""
     return _FRAME_PATTERN.match(prompt) is not None
 
 
 def without_handover(prompt: str) -> str:
-    """Return a prompt without the handed-over conversation."""
-    return taken_apart(prompt)[1]
+    """Return a prompt without its handover (an earlier conversation that is repeated before the
+    real prompt). A prompt without a handover is returned unchanged.
+    """
+    return split_handover(prompt)[1]
 
 
-def taken_apart(text: str) -> tuple[list[Piece], str]:
-    """Split a prompt into the pieces of the handed-over conversation and the prompt itself."""
+def split_handover(text: str) -> tuple[list[Piece], str]:
+    """Split a prompt into the pieces of its handover (an earlier conversation that is repeated
+    before the real prompt) and the real prompt.
+
+    If there is no handover, the list of pieces is empty.
+    """
     frame = _FRAME_PATTERN.match(text)
     if frame is None:
         return [], text

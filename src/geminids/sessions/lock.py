@@ -1,6 +1,8 @@
-"""Session locks: only one run can use a session at a time, across tasks, threads and processes.
+"""Lock a session, so that only one run can use it at a time. The lock works across threads and
+processes.
 
-A lock is a file below `Places.locks` (`config/flock`). The kernel frees it when its process ends.
+A lock is a locked file in the folder `Places.locks` (see `config/flock`). When the process that has
+locked the file ends, the kernel unlocks it.
 """
 
 from __future__ import annotations
@@ -18,19 +20,25 @@ from geminids.config.flock import FileLock
 from geminids.config.paths import Places, private_dir
 from geminids.errors import SessionBusy, SessionError
 from geminids.ids import is_session_id
+from geminids.process.marker import Mark
 
 __all__ = ["Holder", "Lock", "hold", "still_writing", "try_hold"]
 
-# The record of the holder is written some microseconds after the lock is taken, and a sweep holds a
-# lock for as long: look again before reporting an unknown holder.
+# How often to try again if the holder of a lock is unknown. It is unknown for some microseconds: a
+# process writes its name into the lock file after locking it, and `_sweep` locks files for a
+# moment.
 _TRIES = 100
 _PAUSE = 0.001
-# Interval of a waiter's tries, each of which takes two system calls.
+# The number of seconds between two tries of a waiting run. A try takes two system calls.
 _POLL = 0.02
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds a session: the host process, its run, and since when (Unix seconds)."""
+    """The run that has locked a session. `pid` is the id of the Python process of this run. `since`
+    is the time of the locking in Unix seconds.
+
+    A field is None if it is unknown.
+    """
 
     pid: int | None = None
     run_id: str | None = None
@@ -44,10 +52,12 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Lock:
-    """A held session. `release` it, or use `with`. The end of the process releases it too.
+    """The lock of a session, which this process holds. Call `release` to unlock the session, or use
+    the lock in a `with` statement.
 
-    `left_by` is the previous holder, if it died without releasing: its CLI may still run for a short
-    time (`still_writing`).
+    If the process ends, the session is also unlocked. `left_by` is set if an earlier run locked the
+    session and its process died without releasing the lock; it describes that run. The CLI of that
+    run may still run for a short time: see `still_writing`.
     """
 
     def __init__(self, session_id: str, lock: FileLock, file: Path, left_by: Holder | None) -> None:
@@ -61,7 +71,7 @@ class Lock:
         return self._lock.is_held
 
     def release(self) -> None:
-        """Release the lock and remove its file. A second call has no effect."""
+        """Release the lock and remove the lock file. A second call has no effect."""
         if self._lock.is_held:
             _remove(self._lock, self._file)
             _sweep(self._file.parent)
@@ -76,9 +86,10 @@ class Lock:
 
 
 def try_hold(session_id: str, run_id: str, *, places: Places | None = None) -> Lock | Holder:
-    """Take the lock of a session without waiting, or return its holder.
+    """Lock a session for the run `run_id` without waiting. If another run has locked it, return the
+    holder, which describes that run.
 
-    Raises SessionError if the lock file cannot be written.
+    Raises `SessionError` if `session_id` is not a valid id, or if the lock file cannot be created.
     """
     return _try(session_id, run_id, places or Places.of(), _TRIES)
 
@@ -111,15 +122,17 @@ async def hold(
     on_wait: Callable[[Holder], None] | None = None,
     places: Places | None = None,
 ) -> AsyncIterator[Lock]:
-    """Hold a session for the block. Wait until it is free, and call `on_wait` for each new holder.
+    """Lock a session for the run `run_id` during the `async with` block. Wait until no other run
+    uses the session.
 
-    Without `wait`, raises SessionBusy if another run holds it.
+    During the wait, `on_wait` is called once for each run that has the lock. With `wait=False`,
+    raise `SessionBusy` if another run has locked the session.
     """
     import anyio  # imported late: it must not delay the start of the CLI
 
     reported: Holder | None = None
     places = places or Places.of()
-    # Only the first call may sleep: later ones must not block the event loop, and the next is soon.
+    # Only the first call may sleep inside `_try`: the other calls must not block the event loop.
     while not isinstance(taken := _try(session_id, run_id, places, 0 if reported else _TRIES), Lock):
         if not wait:
             raise SessionBusy(session_id, holder=taken)
@@ -133,15 +146,22 @@ async def hold(
 
 
 def still_writing(holder: Holder) -> bool:
-    """Whether a process of the holder's run is alive. The guard ends them shortly after a host dies."""
-    from geminids.process.tree import all_marked  # imported late: psutil
+    """Return whether a process of the run `holder` still runs. Such a process can still write to
+    the session.
+
+    If the Python process of a run dies, its guard (a small process that watches it) ends all
+    processes of the run a short time later.
+    """
+    from geminids.process.tree import all_marked  # imported late: it loads psutil
 
     suffix = f":{holder.run_id}"
     return any(mark.endswith(suffix) for _, value in all_marked() for mark in value.split())
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the lock files of holders that died."""
+    """Remove the lock files in `folder` that are no longer locked, because the processes that
+    locked them have died.
+    """
     try:
         names = os.listdir(folder)
     except OSError:
@@ -157,12 +177,17 @@ def _sweep(folder: Path) -> None:
 
 def _file_of(session_id: str, places: Places) -> Path:
     if not is_session_id(session_id):
-        raise SessionError("a session id consists of at most 128 letters, digits, - and _")
+        raise SessionError(
+            f"{session_id[:200]!r} is not a session id, which has at most 128 letters, digits, - and _"
+        )
     return places.locks / f"gemini-{session_id}"
 
 
 def _take(file: Path) -> FileLock | None:
-    """Lock this file; create its folder if needed."""
+    """Lock this file, and create the file and its folder if needed.
+
+    Return None if another process has locked the file.
+    """
     try:
         return FileLock.take(file)
     except FileNotFoundError:
@@ -171,11 +196,15 @@ def _take(file: Path) -> FileLock | None:
 
 
 def _with_record(session_id: str, run_id: str, lock: FileLock, file: Path) -> Lock:
-    """Write the holder into the lock file. On a full disk only this record is missing."""
+    """Write into the lock file that this run has the lock, and return the lock.
+
+    If writing fails, for example because the disk is full, the lock still works.
+    """
     left_by = _decoded(os.pread(lock.fd, 4096, 0))
     holder = Holder(os.getpid(), run_id, time.time())
     try:
-        # Write one line, then truncate: a reader sees the old or the new record, never a mix.
+        # Write the line before truncating the file: so a reader gets the old or the new holder,
+        # never a mix, because it reads only the first line.
         line = msgspec.json.encode(holder) + b"\n"
         os.pwrite(lock.fd, line, 0)
         os.ftruncate(lock.fd, len(line))
@@ -188,7 +217,7 @@ def _remove(lock: FileLock, file: Path) -> None:
     try:
         file.unlink()
     except OSError:
-        pass  # a later sweep removes the file, or a later run locks it again
+        pass  # a later `_sweep` removes the file, or a later run locks it again
     finally:
         lock.close()
 
@@ -209,8 +238,6 @@ def _decoded(record: bytes) -> Holder | None:
 
 
 def _is_alive(holder: Holder) -> bool:
-    from geminids.process.marker import Mark
-
     if holder.pid is None or holder.since is None:
         return False
     return Mark(holder.pid, int(holder.since * 1000), "", "").host_is_alive()

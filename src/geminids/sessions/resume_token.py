@@ -1,4 +1,6 @@
-"""Resume lines in chat text: write a line that names a session, and extract it again."""
+"""Write and read resume lines. A resume line is a line of a chat message that contains the id of a
+session, so that a later message can continue the session.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from geminids.ids import is_session_id
 
 __all__ = ["ResumeToken", "extract_resume_token", "format_resume_line"]
 
-# Chat clients turn `--` into one or two long dashes. No part is ambiguous, so matching takes linear time.
+# Chat clients may replace `--` by one or two long dashes. The pattern is not ambiguous, so matching
+# takes linear time.
 _DASHES = r"(?:--|—|–|――|——|––|―)"
 _LINE = re.compile(
     rf"^[ \t]{{0,100}}`{{0,3}}[ \t]{{0,100}}gemini[ \t]{{1,100}}{_DASHES}resume(?:[ \t]{{1,100}}|=)"
@@ -20,7 +23,11 @@ _LINE = re.compile(
 
 
 class ResumeToken(msgspec.Struct, frozen=True):
-    """A session of an engine. `is_continue`: the newest session (`--resume latest`)."""
+    """A reference to a session of an agent CLI. `engine` is the name of this CLI, such as "gemini".
+    `value` is the id of the session.
+
+    If `is_continue` is True, the token means the newest session, not one with a certain id.
+    """
 
     engine: str
     value: str
@@ -28,21 +35,26 @@ class ResumeToken(msgspec.Struct, frozen=True):
 
 
 def format_resume_line(token: ResumeToken) -> str:
-    """Format the line that a chat shows, in back-ticks.
+    """Return the resume line of a session, in backticks: a line to show in a chat, with which the
+    session can be continued. Raises `ValueError` if `token` is not for Gemini CLI (engine
+    "gemini"), or if its value is not a session id.
 
     >>> format_resume_line(ResumeToken("gemini", "abc-123"))
     '`gemini --resume abc-123`'
     """
     value = "latest" if token.is_continue else token.value
     if token.engine != "gemini":
-        raise ValueError(f"the token is for {token.engine!r}, not for gemini")
+        raise ValueError(f"this resume token belongs to the engine {token.engine!r}, not to 'gemini'")
     if not is_session_id(value):
-        raise ValueError("a session id consists of letters, digits, - and _")
+        raise ValueError(f"{value!r} is not a session id, which has only letters, digits, - and _")
     return f"`gemini --resume {value}`"
 
 
 def extract_resume_token(text: str | None) -> ResumeToken | None:
-    """Return the token of the last resume line in a text, or None.
+    """Find the last resume line in a text, and return the session that it refers to. None if there
+    is no such line.
+
+    In the example, a chat client has replaced `--` with a long dash.
 
     >>> extract_resume_token("done\\n\\n  `gemini —resume abc-123`")
     ResumeToken(engine='gemini', value='abc-123', is_continue=False)

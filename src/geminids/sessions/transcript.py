@@ -1,4 +1,8 @@
-"""A stored conversation as entries: prompts, thoughts, text, tools with their results, and tokens."""
+"""Convert a stored conversation to a list of entries that can be shown to a user.
+
+An entry is a prompt, a thought, a text of the model, a tool call with its result, a remark of the
+CLI, or the end of a turn.
+"""
 
 from __future__ import annotations
 
@@ -10,60 +14,61 @@ from typing import Any, Literal
 import msgspec
 
 from geminids.events.model import Change
-from geminids.events.translate.journal import truth_of
+from geminids.events.translate.journal import tool_record_of
 from geminids.gemini.protocol import tool_results as tools
-from geminids.gemini.protocol.journal.records import Message, ToolCall
+from geminids.gemini.protocol.journal.records import StoredMessage, StoredToolCall
 from geminids.gemini.protocol.journal.stream import open_journal, subagent_files
-from geminids.sessions.calls import calls_of, exchanges, thoughts_of
+from geminids.sessions.message_parts import calls_of, exchanges, thoughts_of
 
 __all__ = [
-    "AgentText",
     "Agents",
-    "Entry",
     "Media",
-    "Prompt",
-    "Remark",
-    "Thought",
-    "Tool",
+    "PromptEntry",
+    "RemarkEntry",
+    "TextEntry",
+    "ThoughtEntry",
+    "ToolEntry",
+    "TranscriptEntry",
     "TurnEnd",
     "entries",
 ]
 
 _CANCELLED = "Command was cancelled by user"
-# The tool result after the user of an ACP client denied a call (cli/src/acp/acpSession.ts).
+# The result of a tool call that the user of an ACP client denied (cli/src/acp/acpSession.ts).
 _REFUSED = re.compile(r'Tool "[^"]*" was canceled by the user\.')
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
     message: str = ""
-    """The id of the message that has this entry. `sessions fork --at` accepts it."""
+    """The id of the message that contains this entry. `sessions fork --at` accepts it."""
     at: str = ""
     depth: int = 0
-    """0 in the session itself, 1 in its subagents."""
+    """0 for an entry of the session itself, 1 for one of its subagents, 2 for one of a subagent's own
+    subagents, and so on."""
 
 
 class Media(msgspec.Struct, frozen=True):
-    """An image or another file in a prompt, in base64."""
+    """An image or another file in a prompt. `data` is encoded in base64."""
 
     media_type: str
     data: str
 
 
-class Prompt(_Entry, tag="prompt", frozen=True, kw_only=True):
+class PromptEntry(_Entry, tag="prompt", frozen=True, kw_only=True):
     text: str
     media: tuple[Media, ...] = ()
 
 
-class Thought(_Entry, tag="thought", frozen=True, kw_only=True):
+class ThoughtEntry(_Entry, tag="thought", frozen=True, kw_only=True):
     subject: str
     text: str = ""
 
 
-class AgentText(_Entry, tag="text", frozen=True, kw_only=True):
+class TextEntry(_Entry, tag="text", frozen=True, kw_only=True):
     text: str
 
 
-class Tool(_Entry, tag="tool", frozen=True, kw_only=True):
+class ToolEntry(_Entry, tag="tool", frozen=True, kw_only=True):
     id: str
     name: str
     title: str
@@ -76,15 +81,21 @@ class Tool(_Entry, tag="tool", frozen=True, kw_only=True):
     agent: str | None = None
 
 
-class Remark(_Entry, tag="remark", frozen=True, kw_only=True):
-    """A message of the CLI itself. `level` is `info`, `warning` or `error`."""
+class RemarkEntry(_Entry, tag="remark", frozen=True, kw_only=True):
+    """An entry for a message that comes neither from the user nor from the model. Usually it comes
+    from the CLI. `level` is `info`, `warning` or `error`.
+    """
 
     level: str
     text: str
 
 
 class TurnEnd(_Entry, tag="turn", frozen=True, kw_only=True):
-    """The tokens of a turn, from one prompt to the next. Requests without known tokens are not counted."""
+    """The end of a turn in a transcript, with the tokens that the turn used. A turn begins with a
+    prompt and ends before the next prompt.
+
+    None of the numbers, including `requests`, counts requests whose tokens are unknown.
+    """
 
     models: tuple[str, ...] = ()
     requests: int = 0
@@ -95,11 +106,13 @@ class TurnEnd(_Entry, tag="turn", frozen=True, kw_only=True):
     tool: int = 0
 
 
-Entry = Prompt | Thought | AgentText | Tool | Remark | TurnEnd
+TranscriptEntry = PromptEntry | ThoughtEntry | TextEntry | ToolEntry | RemarkEntry | TurnEnd
 
 
 class Agents:
-    """The files of a session's subagents. Each can be taken once."""
+    """Finds the session files of the subagents that a session started. `take` returns each file
+    only once.
+    """
 
     def __init__(self, session_file: Path, session_id: str) -> None:
         self._files = {file.stem: file for file in subagent_files(session_file, session_id)}
@@ -108,12 +121,15 @@ class Agents:
         return self._files.pop(agent, None) if agent else None
 
     def rest(self) -> Iterator[str]:
-        """The subagents that no call has taken."""
+        """Yield the ids of the subagents whose files have not been returned by `take`."""
         yield from list(self._files)
 
 
-def entries(messages: Iterable[Message], agents: Agents | None = None) -> Iterator[Entry]:
-    """Yield the entries of a conversation. Those of a subagent follow the call that started it.
+def entries(messages: Iterable[StoredMessage], agents: Agents | None = None) -> Iterator[TranscriptEntry]:
+    """Yield the entries of a conversation's transcript, such as prompts, texts and tool calls.
+
+    If `agents` is given, the entries of each subagent follow the tool call that started the
+    subagent. If this call is unknown, they are at the end, after a remark.
 
     >>> from geminids.gemini.protocol.journal.replay import replay
     >>> messages = replay([b'{"id":"m1","type":"user","content":"hello"}']).messages
@@ -122,29 +138,31 @@ def entries(messages: Iterable[Message], agents: Agents | None = None) -> Iterat
     """
     yield from _entries(messages, agents, 0)
     for agent in agents.rest() if agents else ():
-        yield Remark(level="info", text=f"Subagent {agent} (its tool call is unknown):")
+        yield RemarkEntry(level="info", text=f"Subagent {agent} (the tool call that started it is unknown):")
         yield from _subagent_entries(agent, agents, 1)
 
 
-def _entries(messages: Iterable[Message], agents: Agents | None, depth: int) -> Iterator[Entry]:
+def _entries(
+    messages: Iterable[StoredMessage], agents: Agents | None, depth: int
+) -> Iterator[TranscriptEntry]:
     turn = _Turn(depth)
     for message, answers in exchanges(messages):
         common: dict[str, Any] = {"message": message.id, "at": message.timestamp, "depth": depth}
         if message.is_prompt:
             yield from turn.end()
-            yield Prompt(text=message.text, media=tuple(_media(message.content)), **common)
+            yield PromptEntry(text=message.text, media=tuple(_media(message.content)), **common)
         elif message.type == "gemini":
             turn.add(message)
             yield from _answer(message, common)
         elif message.type != "user" and message.text.strip():
-            yield Remark(level=message.type or "info", text=message.text, **common)
+            yield RemarkEntry(level=message.type or "info", text=message.text, **common)
         for call in calls_of(message, answers):
             yield _tool(call, common)
             yield from _subagent_entries(call.agent_id, agents, depth + 1)
     yield from turn.end()
 
 
-def _subagent_entries(agent: str | None, agents: Agents | None, depth: int) -> Iterator[Entry]:
+def _subagent_entries(agent: str | None, agents: Agents | None, depth: int) -> Iterator[TranscriptEntry]:
     file = agents.take(agent) if agents else None
     if file is None:
         return
@@ -152,15 +170,15 @@ def _subagent_entries(agent: str | None, agents: Agents | None, depth: int) -> I
         yield from _entries(open_journal(file).messages, agents, depth)
     except OSError as error:
         why = error.strerror or str(error)
-        yield Remark(level="error", text=f"Cannot read the subagent's file: {why}", depth=depth)
+        yield RemarkEntry(level="error", text=f"Cannot read the subagent's file: {why}", depth=depth)
 
 
-def _tool(call: ToolCall, common: dict[str, Any]) -> Tool:
-    truth = truth_of(call)
-    output, error = (truth.output, truth.error) if truth else (None, None)
+def _tool(call: StoredToolCall, common: dict[str, Any]) -> ToolEntry:
+    record = tool_record_of(call)
+    output, error = (record.output, record.error) if record else (None, None)
     if output is None and error is None and isinstance(shown := call.result_display, str) and shown:
         output = shown
-    return Tool(
+    return ToolEntry(
         id=call.id,
         name=call.name,
         title=tools.title_of(call.name, call.args) or "tool",
@@ -168,15 +186,15 @@ def _tool(call: ToolCall, common: dict[str, Any]) -> Tool:
         status=_status(call, output, error),
         output=output,
         error=error,
-        exit_code=truth.exit_code if truth else None,
-        changes=truth.changes if truth else (),
+        exit_code=record.exit_code if record else None,
+        changes=record.changes if record else (),
         agent=call.agent_id,
         **common,
     )
 
 
 def _status(
-    call: ToolCall, output: str | None, error: str | None
+    call: StoredToolCall, output: str | None, error: str | None
 ) -> Literal["ok", "failed", "denied", "cancelled", "unfinished"]:
     if call.status not in ("success", "error", "cancelled"):
         return "unfinished"
@@ -187,12 +205,14 @@ def _status(
     return tools.status_of(call.status, None, error, output)
 
 
-def _answer(message: Message, common: dict[str, Any]) -> Iterator[Entry]:
-    """Yield thoughts, then text. The calls of the same answer follow."""
+def _answer(message: StoredMessage, common: dict[str, Any]) -> Iterator[TranscriptEntry]:
+    """Yield the thoughts and the text of a model's answer as entries. Its tool calls are not
+    included. `common` contains the fields that all these entries get.
+    """
     for subject, text in thoughts_of(message):
-        yield Thought(subject=subject, text=text, **common)
+        yield ThoughtEntry(subject=subject, text=text, **common)
     if message.text.strip():
-        yield AgentText(text=message.text, **common)
+        yield TextEntry(text=message.text, **common)
 
 
 def _media(content: Any) -> Iterator[Media]:
@@ -204,7 +224,7 @@ def _media(content: Any) -> Iterator[Media]:
 
 
 class _Turn:
-    """The tokens of the current turn so far."""
+    """Adds up the tokens of the current turn of a conversation."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -215,9 +235,9 @@ class _Turn:
         self._counts: dict[str, Any] = dict.fromkeys(
             ("requests", "input", "cached", "output", "thinking", "tool"), 0
         )
-        self._last: Message | None = None
+        self._last: StoredMessage | None = None
 
-    def add(self, message: Message) -> None:
+    def add(self, message: StoredMessage) -> None:
         self._last = message
         if message.model:
             self._models[message.model] = None

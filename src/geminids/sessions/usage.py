@@ -1,4 +1,8 @@
-"""The API requests in session files and in the request log, with their tokens; each request once."""
+"""Read the API requests, with their tokens, from session files and from the request log.
+
+The request log is a file of geminids. It contains the requests that are in no session file. A
+request that is in several files is counted only once.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,15 @@ import msgspec
 from geminids.config.paths import Places
 from geminids.gateway.request_log import LoggedRequest, read_request_log
 from geminids.gemini.protocol.journal.lenient import UNREADABLE
-from geminids.gemini.protocol.journal.records import Message, Rewind, decode_record
+from geminids.gemini.protocol.journal.records import Rewind, StoredMessage, decode_record
 from geminids.gemini.protocol.journal.replay import blocks
 from geminids.sessions.finder import session_files
 from geminids.sessions.folders import Folder, chat_folders, home_of, read_regular_file
 
 __all__ = [
     "Kind",
-    "Request",
-    "Spent",
+    "RequestTokens",
+    "StoredRequest",
     "StoredUsage",
     "Trouble",
     "read_usage",
@@ -31,20 +35,26 @@ __all__ = [
 ]
 
 _NEEDLE = b'"tokens":'
-# The last field that we need. The tool calls, which are most of a message, come after it.
+# `model` is the last field of a message that we need. The tool calls, which are the largest part of
+# a message, come after it.
 _MODEL = b',"model":"'
 _UUID_LENGTH = 36
 _SHORT_ID = re.compile(r"session-.*-([^-]*)\.jsonl?")
 _HEADER = re.compile(rb'"(sessionId|startTime)"\s*:\s*"([^"\\]{1,300})"')
 _HEAD = 4096
 
-# conversation: requests of the conversation and its subagents. other: requests outside it (router,
-# web search, compression, ...). discarded: answers of the conversation that the CLI discarded.
+# conversation: requests of the conversation and its subagents. other: requests that the CLI sends
+# for other purposes (to choose the model, search the web, compress the conversation, ...).
+# discarded: requests of the conversation whose answers the CLI did not use.
 Kind = Literal["conversation", "other", "discarded"]
 
 
-class Spent(msgspec.Struct, frozen=True, gc=False):
-    """The tokens of one API request. `input` includes the cached ones, `output` excludes thinking."""
+class RequestTokens(msgspec.Struct, frozen=True, gc=False):
+    """The numbers of tokens of one API request.
+
+    `input` includes `cached`. `output` does not include `thinking`. `recorded_total` is the total
+    that the API reported; 0 if it reported none.
+    """
 
     input: int = 0
     output: int = 0
@@ -55,30 +65,38 @@ class Spent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def total(self) -> int:
-        """The API's total; the sum if the API reported none."""
+        """The total that the API reported; if it reported none, the sum of the other numbers."""
         return self.recorded_total or self.input + self.output + self.thinking + self.tool
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
-    """One API request: its id, its time, and its model (None: unknown)."""
+class StoredRequest(msgspec.Struct, frozen=True, gc=False):
+    """One API request from a session file or the request log. `at` is its time as text. `model` is
+    None if it is unknown.
+    """
 
     id: str
     at: str
     model: str | None
-    tokens: Spent
+    tokens: RequestTokens
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """A file that could not be read completely, so that tokens are missing."""
+    """A problem with a session file or the request log: `file` could not be read completely. So
+    some API requests and their tokens may be missing in the sums.
+
+    `what` says what is wrong with the file.
+    """
 
     file: str
     what: str
 
 
 class StoredUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests of one session in one file. A subagent's `session` is the one that called it.
+    """The API requests of one session that were read from one file.
 
-    `are_tokens_known` is False for requests whose answers ended before they reported their tokens.
+    For a file of a subagent, `session` is the id of the session that started the subagent.
+    `are_tokens_known` is False if the answers to these requests ended before the API reported the
+    tokens.
     """
 
     file: str
@@ -86,30 +104,30 @@ class StoredUsage(msgspec.Struct, frozen=True, kw_only=True):
     project: str | None
     subagent: bool
     started: str
-    requests: tuple[Request, ...]
+    requests: tuple[StoredRequest, ...]
     troubles: tuple[Trouble, ...] = ()
     kind: Kind = "conversation"
     are_tokens_known: bool = True
 
 
-class _Message(msgspec.Struct, gc=False):
+class _UsageMessage(msgspec.Struct, gc=False):
     id: str = ""
     type: str = ""
     timestamp: str = ""
     model: str | None = None
-    tokens: Spent | None = None
+    tokens: RequestTokens | None = None
 
 
-class _Record(_Message, gc=False):
-    messages: list[_Message] = []
+class _Record(_UsageMessage, gc=False):
+    messages: list[_UsageMessage] = []
     set: _Set | None = msgspec.field(default=None, name="$set")
 
 
 class _Set(msgspec.Struct, gc=False):
-    messages: list[_Message] = []
+    messages: list[_UsageMessage] = []
 
 
-_message: msgspec.json.Decoder[_Message] = msgspec.json.Decoder(_Message)
+_message: msgspec.json.Decoder[_UsageMessage] = msgspec.json.Decoder(_UsageMessage)
 _record: msgspec.json.Decoder[_Record] = msgspec.json.Decoder(_Record)
 
 
@@ -121,11 +139,15 @@ def stored_usage(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
 ) -> list[StoredUsage]:
-    """Read all session files of a project, or of all projects.
+    """Read the API requests from the session files of a project. If `project` is None, read those
+    of all projects.
 
-    `home` None reads the user's home and all private homes. A request that is in several files (a
-    fork, a rescue, a session that a newer release has rewritten) counts for the oldest session that
-    has it. Files that were not changed `since` are skipped. Never raises, whatever the files contain.
+    If `home` is None, the user's home and all private homes are read. Files that have not changed
+    since the time `since` are skipped. A request can be in several files, because sessions can be
+    copied (by a fork, a rescue, or a newer CLI release). It is returned only for the oldest of
+    these sessions. Damaged files raise no error.
+
+    In the example, the folders do not exist, so there are no requests:
 
     >>> stored_usage("/no/such/project", home="/no/such/home")
     []
@@ -150,17 +172,21 @@ def with_request_log(
     only_stored: bool = False,
     since: datetime | None = None,
 ) -> list[StoredUsage]:
-    """Add the requests of the request log to those of the session files. Never raises.
+    """Return the requests in `stored` (from session files) together with the requests in the
+    request log, geminids' own file of requests that are in no session file.
 
-    Requests of a scripted or replayed model cost nothing: they are removed from their session. A
-    session in `stored` keeps its project. `project`: only requests of this folder. `only_stored`: only
-    requests of the sessions in `stored`.
+    Three parameters limit which requests of the log are added. `project`: only requests of this
+    folder. `since`: only requests from this time on. `only_stored`: only requests of sessions in
+    `stored`.
+
+    Requests to a scripted or replayed model cost nothing, so they are left out. Lines that cannot
+    be read raise no error.
     """
     stored = list(stored)
     logged, troubles = _logged(places, since)
     usages = _without_free(stored, [entry for entry in logged if entry.free and not entry.discarded])
     projects = {usage.session: usage.project for usage in stored}
-    groups: dict[tuple[str, str | None, Kind, bool], list[Request]] = {}
+    groups: dict[tuple[str, str | None, Kind, bool], list[StoredRequest]] = {}
     for entry in logged:
         if entry.free:
             continue
@@ -199,7 +225,11 @@ def with_request_log(
 
 
 def _logged(places: Places, since: datetime | None) -> tuple[list[LoggedRequest], tuple[Trouble, ...]]:
-    """Return the requests of the log, the last line of each, and the problems of reading it."""
+    """Return the requests in the request log that are not older than `since`, and the problems that
+    occurred while reading it.
+
+    If several lines are about the same request, the last line is used.
+    """
     first = since.timestamp() * 1000 if since else None
     latest: dict[tuple[str, int], LoggedRequest] = {}
     broken = 0
@@ -222,7 +252,12 @@ def _logged(places: Places, since: datetime | None) -> tuple[list[LoggedRequest]
 
 
 def _without_free(stored: list[StoredUsage], free: list[LoggedRequest]) -> list[StoredUsage]:
-    """Remove the requests of scripted and replayed models from their sessions: session and tokens identify them."""
+    """Return the stored sessions without the requests in `free`: requests to scripted and replayed
+    models, which cost nothing.
+
+    A stored request is the same as one in `free` if both have the same session and the same numbers
+    of tokens.
+    """
     if not free:
         return stored
     left = Counter((entry.session, entry.input, entry.output, entry.cached, entry.thinking) for entry in free)
@@ -243,20 +278,25 @@ def _without_free(stored: list[StoredUsage], free: list[LoggedRequest]) -> list[
     return usages
 
 
-def _request(entry: LoggedRequest) -> Request:
-    tokens = Spent(
+def _request(entry: LoggedRequest) -> StoredRequest:
+    tokens = RequestTokens(
         entry.input or 0, entry.output or 0, entry.cached or 0, entry.thinking or 0, entry.tool or 0
     )
     try:
         ended = datetime.fromtimestamp(entry.at / 1000, UTC)
-    except (OverflowError, ValueError, OSError):  # not a time: an unknown day
-        return Request(f"{entry.run}-{entry.request}", "", entry.model, tokens)
+    except (OverflowError, ValueError, OSError):  # the time is invalid, so leave it empty
+        return StoredRequest(f"{entry.run}-{entry.request}", "", entry.model, tokens)
     at = ended.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return Request(f"{entry.run}-{entry.request}", at, entry.model, tokens)
+    return StoredRequest(f"{entry.run}-{entry.request}", at, entry.model, tokens)
 
 
 def _homes(home: str | None, environ: Mapping[str, str], places: Places) -> Iterator[str]:
-    """Yield the homes with their own sessions. Most private homes only link to the user's."""
+    """Yield the home folders whose sessions must be read: only `home`, or, if it is None, the
+    user's home and all private homes. If several of these share one session folder, yield only one
+    of them.
+
+    Most private homes share the session folder of the user's home, by a symbolic link.
+    """
     if home is not None:
         yield home
         return
@@ -280,12 +320,17 @@ def _changed(file: str) -> float:
 
 
 def _once(usages: Iterable[StoredUsage]) -> Iterator[StoredUsage]:
+    """Yield `usages` without duplicate requests. A request that is in several sessions stays only
+    in the oldest one.
+    """
     seen: set[object] = set()
-    # A copy is younger than its original. Of a session that the CLI rewrote, the `.json` file is first.
+    # Sort the oldest session first, because a copy is younger than its original. If the CLI has
+    # converted a session to a new format, the old `.json` file comes first.
     for usage in sorted(usages, key=lambda usage: (usage.started, usage.subagent, usage.file)):
         fresh = []
         for request in usage.requests:
-            # Another conversation may use the same id if it is not a UUID: then the whole request must be equal.
+            # An id that is not a UUID can occur in several conversations: compare the whole
+            # request.
             key: object = request.id if len(request.id) == _UUID_LENGTH else request
             if key not in seen:
                 seen.add(key)
@@ -296,10 +341,12 @@ def _once(usages: Iterable[StoredUsage]) -> Iterator[StoredUsage]:
 
 
 def read_usage(file: str, folder: Folder) -> StoredUsage:
-    """Read one session file, each request once. Never raises."""
+    """Read the API requests from the session file `file`, which is in `folder`. If the file cannot
+    be read completely, no error is raised; `troubles` of the result says why.
+    """
     name = os.path.basename(file)
     subagent = not name.startswith("session-")
-    requests: dict[str, Request] = {}
+    requests: dict[str, StoredRequest] = {}
     broken, data = 0, b""
     troubles: tuple[Trouble, ...] = ()
     try:
@@ -324,8 +371,12 @@ def read_usage(file: str, folder: Folder) -> StoredUsage:
     )
 
 
-def _read(data: bytes, legacy: bool, requests: dict[str, Request]) -> int:
-    """Collect the requests of a file; return the number of records that could not be read."""
+def _read(data: bytes, legacy: bool, requests: dict[str, StoredRequest]) -> int:
+    """Add the requests in `data`, the content of a session file, to `requests`. Return the number
+    of records that could not be read.
+
+    `legacy` is True if the file is one JSON object, as CLI releases up to 0.38 wrote it.
+    """
     if legacy:
         try:
             _take(_record.decode(data), requests)
@@ -342,7 +393,8 @@ def _read(data: bytes, legacy: bool, requests: dict[str, Request]) -> int:
         end = data.find(b"\n", position)
         end = len(data) if end < 0 else end
         head = data[start : _end_of_model(data, position, end)]
-        # The CLI writes a message again when its tools have finished, with the same head.
+        # When the tools of a message have finished, the CLI writes the message again. The part up
+        # to the model (the head) is the same, so it need not be decoded again.
         if not head or head != last_head:
             last_head = head if _read_head(head, requests) else b""
         if not last_head:
@@ -352,18 +404,21 @@ def _read(data: bytes, legacy: bool, requests: dict[str, Request]) -> int:
 
 
 def _end_of_model(data: bytes, position: int, end: int) -> int:
-    """Return the end of the `model` field after the tokens; 0 if there is none."""
+    """Return the position in `data` after the field `model`, if this field follows the field
+    `tokens` at `position`. Return 0 if another field follows.
+    """
     tokens_end = data.find(b"}", position, end) + 1
     return (
         data.find(b'"', tokens_end + len(_MODEL), end) + 1 if data.startswith(_MODEL, tokens_end, end) else 0
     )
 
 
-def _read_head(head: bytes, requests: dict[str, Request]) -> bool:
-    """Decode only the part of a message before its tool calls.
+def _read_head(head: bytes, requests: dict[str, StoredRequest]) -> bool:
+    """Decode only `head`, the part of a message before its tool calls, and add the request of the
+    message to `requests`. Return whether this worked.
 
-    With a closing brace added, that part is valid JSON only if the tokens are the message's own, not
-    an argument of a tool.
+    It does not work if `head` with a closing brace is not valid JSON. Then the field `tokens` that
+    was found does not belong to the message: it is part of an argument of a tool.
     """
     try:
         message = _message.decode(head + b"}")
@@ -373,44 +428,47 @@ def _read_head(head: bytes, requests: dict[str, Request]) -> bool:
     return True
 
 
-def _read_line(line: bytes, requests: dict[str, Request]) -> bool:
+def _read_line(line: bytes, requests: dict[str, StoredRequest]) -> bool:
     try:
         _take(_record.decode(line), requests)
         return True
     except UNREADABLE:
         pass
-    # The line is cut off, or differs from the CLI's own types.
+    # The line is incomplete, or does not have the types that the CLI writes.
     record = decode_record(line.strip().rstrip(b","))
     if record is None:
         return False
-    messages: list[Message] = []
-    if isinstance(record, Message):
+    messages: list[StoredMessage] = []
+    if isinstance(record, StoredMessage):
         messages = [record]
     elif not isinstance(record, Rewind):
         messages = record.messages or []
     for message in messages:
         if message.tokens is not None:
             counts = message.tokens
-            spent = Spent(
+            spent = RequestTokens(
                 counts.input, counts.output, counts.cached, counts.thoughts, counts.tool, counts.total
             )
-            _put(_Message(message.id, message.type, message.timestamp, message.model, spent), requests)
+            _put(_UsageMessage(message.id, message.type, message.timestamp, message.model, spent), requests)
     return True
 
 
-def _take(record: _Record, requests: dict[str, Request]) -> None:
+def _take(record: _Record, requests: dict[str, StoredRequest]) -> None:
     _put(record, requests)
-    # A checkpoint or a whole conversation. Its copies of earlier messages have lost their times.
+    # A record with a whole conversation contains copies of earlier messages without their times. So
+    # add only messages that are not known yet.
     for message in (*record.messages, *(record.set.messages if record.set else ())):
         if message.id not in requests:
             _put(message, requests)
 
 
-def _put(message: _Message, requests: dict[str, Request]) -> None:
-    """Add a message's request. The last record of a message that has tokens counts."""
+def _put(message: _UsageMessage, requests: dict[str, StoredRequest]) -> None:
+    """Add the request of a message to `requests`, if the message has tokens. If the file contains a
+    message several times, the last one counts.
+    """
     tokens = message.tokens
     if tokens is not None and message.type == "gemini" and (tokens.recorded_total or tokens.total):
-        # The oldest releases could leave the id out.
-        requests[message.id or f"#{len(requests)}"] = Request(
+        # In very old releases, a message may have no id.
+        requests[message.id or f"#{len(requests)}"] = StoredRequest(
             message.id, message.timestamp, message.model, tokens
         )

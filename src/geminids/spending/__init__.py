@@ -1,4 +1,8 @@
-"""Prices and budgets: list prices, the caller's own price table, budgets, and token estimates."""
+"""Prices and budgets of requests to a model.
+
+The package contains the list prices, price tables of the caller, budgets that limit the cost, and
+an estimate of the tokens of a request.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Budget", "ModelRate", "Price", "PriceTable", "RateTier", "Tokens", "price_of", "read_prices"]
 
-_HOMES = {
+_MODULES = {
     "Budget": "budget",
     "ModelRate": "table",
     "Price": "prices",
@@ -26,8 +30,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Import late: the gateway imports `spending.tokens` before the CLI is spawned, and needs none
-    # of these.
-    if name not in _HOMES:
+    # Import on first use: runs load this package before the CLI is spawned, and do not need these
+    # names at that time.
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,8 @@
-"""Budgets: hold an estimate before a request is sent, and settle it when its tokens are known."""
+"""Budgets: limits for the cost of requests.
+
+The cost of a request is known only after its end. Therefore a budget reserves the minimum cost of
+the request before it is sent, and replaces the reserved amount with the true cost later.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +32,15 @@ __all__ = [
     "over_budget",
 ]
 
-# The price of these tokens of this model in dollars; None if it is unknown.
+# A function that returns the price of these tokens for this model, in dollars; None if it is
+# unknown.
 PriceOf = Callable[[str, Counts], Decimal | None]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a budget. None: no limit."""
+    """The limits of a budget, in dollars, tokens and requests. None means that there is no such
+    limit.
+    """
 
     dollars: float | None = None
     tokens: int | None = None
@@ -41,7 +48,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_tokens(self) -> bool:
-        """Whether tokens have to be counted, and not only requests."""
+        """Whether the tokens of each request must be counted. False if only the number of requests
+        is limited.
+        """
         return self.dollars is not None or self.tokens is not None
 
     def __bool__(self) -> bool:
@@ -49,7 +58,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """An amount spent. Dollars are exact, because sums of prices are compared with a limit."""
+    """An amount of dollars, tokens and requests. The dollars are exact (`Decimal`), because sums of
+    very small prices are compared with a limit.
+    """
 
     dollars: Decimal = Decimal(0)
     tokens: int = 0
@@ -71,21 +82,26 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a budget refuses a request: it is used up, the model has no known price, or its file
-    cannot be written."""
+    """Why a budget refuses a request.
+
+    `kind` is `over_budget` (the limit would be exceeded), `model` (the price of the model is
+    unknown) or `unwritable` (the file that stores the budget cannot be written). `message` says
+    what happened, and `hint` what the user can do.
+    """
 
     kind: Literal["over_budget", "model", "unwritable"]
     message: str
     hint: str
 
 
-# Called once, with the true cost of a request.
+# A function that is called once, with the true cost of a request.
 Settle = Callable[[Spending], None]
 
 
 class Hold:
-    """The amount that is reserved for one request until its true cost is known. Only the first
-    `settle` has an effect."""
+    """The amount that a budget reserves for one request until the true cost is known. Call `settle`
+    when the request has ended; only the first call has an effect.
+    """
 
     def __init__(self, budget: BaseBudget, model: str, amount: Spending, settle: Settle) -> None:
         self._budget = budget
@@ -94,11 +110,12 @@ class Hold:
         self._settle: Settle | None = settle
 
     def settle(self, model: str | None, counts: Counts | None, *, begun: bool = False) -> None:
-        """Replace the reserved amount with the true cost. `model` is None if the request was not
-        sent.
+        """Replace the reserved amount with the true cost of the request.
 
-        An answer that had `begun` and was cut before it reported its tokens costs the reserved
-        amount. A failed request costs one request and no tokens.
+        `model` is the model that answered; None if the request was not sent, which costs nothing.
+        `counts` are the tokens that the API reported. If the API reported none (`counts` is None),
+        the cost depends on `begun`, which is true if an answer had started. Then the request costs
+        the reserved amount; otherwise it costs one request and no tokens.
         """
         if counts is not None:
             self._end(self._budget.cost_of(model or self._model, self._model, counts))
@@ -114,7 +131,11 @@ class Hold:
 
 
 class BaseBudget:
-    """Limits, and what requests have spent of them. Thread-safe. `name` is used in messages."""
+    """A budget: its limits, and the cost of the requests so far. Thread-safe.
+
+    `name` is used in messages, for example "this run". `price` is a function that computes the
+    price of a request; it is None if the budget does not count dollars.
+    """
 
     def __init__(self, name: str, limits: Limits, price: PriceOf | None = None) -> None:
         self.name = name
@@ -126,23 +147,30 @@ class BaseBudget:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of its files, if processes share it through files."""
+        """The folder with the files of the budget, if several processes share the budget. None if
+        the budget exists only in this process.
+        """
         return None
 
     @property
     def is_priced(self) -> bool:
-        """Whether it counts dollars."""
+        """Whether the budget counts dollars, and not only tokens and requests."""
         return self._price is not None
 
     @property
     def spent(self) -> Spending:
-        """The cost of all requests that have ended."""
+        """The total cost of the requests that have ended."""
         with self._lock:
             return self._spent
 
     def take(self, model: str | None, size: int) -> Hold | BudgetRefusal:
-        """Reserve the minimum cost of a request with `size` bytes (`token_estimate.counted_bytes`),
-        within the limits."""
+        """Reserve the minimum cost of a request before it is sent, and return the reservation.
+        Return a refusal instead if the limits would be exceeded, if the budget is in dollars and
+        the price is unknown, or if the budget cannot be stored.
+
+        `model` is the requested model. `size` is the size of the request in bytes, as
+        `token_estimate.counted_bytes` computes it.
+        """
         model = model or ""
         min_tokens = size // BYTES_PER_TOKEN
         dollars = self._dollars(model, model, Counts(input=min_tokens))
@@ -153,8 +181,12 @@ class BaseBudget:
         return settle if isinstance(settle, BudgetRefusal) else Hold(self, model, amount, settle)
 
     def cost_of(self, served: str, requested: str, counts: Counts) -> Spending:
-        """The cost of one request, by the price of the model that served it, else of the requested
-        model."""
+        """Return the cost of one request with these token counts.
+
+        `served` is the model that answered, and `requested` the model that the request named. The
+        price of `served` is used; if it is unknown, the price of `requested`; if both are unknown,
+        the cost is 0 dollars.
+        """
         dollars = self._dollars(served, requested, counts) or Decimal(0)
         return Spending(dollars=dollars, tokens=counts.total, requests=1)
 
@@ -165,7 +197,10 @@ class BaseBudget:
         return self._price(requested, counts) if dollars is None and served != requested else dollars
 
     def _reserve(self, model: str, amount: Spending) -> Settle | BudgetRefusal:
-        """Reserve this amount and return the function that settles it."""
+        """Reserve this amount for a request to `model`. Return a function that replaces the
+        reserved amount with the true cost. Return a refusal instead if the limits would be
+        exceeded, or if the budget cannot be stored.
+        """
         with self._lock:
             refusal = over_budget(self.name, self.limits, self._spent, self._held, amount)
             if refusal is not None:
@@ -180,8 +215,9 @@ class BaseBudget:
 
 
 class Budget(BaseBudget):
-    """A budget that several runs, chats and pools can share. Thread-safe; `spent` is what they have
-    spent.
+    """A budget that several runs, chats and pools can share. `spent` is the sum of the costs of all
+    of them. Thread-safe. Raises `ValueError` if no limit is set, or if a limit is not a number of 0
+    or more.
 
     >>> budget = Budget(dollars=2.5, requests=100)
     >>> budget.spent.requests
@@ -199,17 +235,21 @@ class Budget(BaseBudget):
     ) -> None:
         for unit, limit in (("dollars", dollars), ("tokens", tokens), ("requests", requests)):
             if limit is not None and not 0 <= limit < float("inf"):
-                raise ValueError(f"{unit}: a budget must be a number of 0 or more")
+                raise ValueError(f"`{unit}` is {limit}: a budget must be a number of 0 or more")
         limits = Limits(dollars=dollars, tokens=tokens, requests=requests)
         if not limits:
-            raise ValueError("a budget needs at least one limit: dollars, tokens or requests")
+            raise ValueError("a budget needs at least one limit: `dollars`, `tokens` or `requests`")
         super().__init__(name, limits, pricing(prices) if dollars is not None else None)
 
 
 def over_budget(
     name: str, limits: Limits, spent: Spending, held: Spending, amount: Spending
 ) -> BudgetRefusal | None:
-    """The reason if this amount exceeds the limits, else None.
+    """Return a refusal if one more request would exceed the limits; otherwise None.
+
+    `name` is the name of the budget in the message. `spent` is the cost so far. `held` is the sum
+    of the amounts that are reserved for requests in flight. `amount` is the minimum cost of the new
+    request.
 
     >>> request = Spending(requests=1)
     >>> over_budget("this run", Limits(requests=1), request, Spending(), request).message
@@ -244,12 +284,13 @@ def _unknown_price(name: str, model: str) -> BudgetRefusal:
     return BudgetRefusal(
         kind="model",
         message=f"the price of model {model} is unknown, but {name} has a budget in dollars",
-        hint="Set its price with Budget(dollars=…, prices=[…]), or limit tokens or requests instead of dollars.",
+        hint="Set its price with `Budget(dollars=…, prices=[…])`, or limit tokens or requests instead of dollars.",
     )
 
 
 def _dollars(amount: Decimal) -> str:
-    """
+    """Format an amount of dollars with two to six decimals.
+
     >>> _dollars(Decimal("0.00001234")), _dollars(Decimal(5)), _dollars(Decimal("0.0341000"))
     ('$0.000012', '$5.00', '$0.0341')
     """

@@ -1,4 +1,4 @@
-"""The daily budget that all processes of a user share, stored in one file a day."""
+"""The budget for one day that all processes of a user share. It is stored in one file per day."""
 
 from __future__ import annotations
 
@@ -25,20 +25,24 @@ from geminids.spending.budget import (
     over_budget,
 )
 
-__all__ = ["DailyBudget", "Entry"]
+__all__ = ["BudgetEntry", "DailyBudget"]
 
 _log = get_logger("spending")
 
 _TAIL_SIZE = 4096
-# Seconds. A process holds the lock for microseconds, but one that is suspended while it holds it
-# must not block us.
+# Seconds to wait for the lock. A process needs the lock only for microseconds, but a process that
+# is suspended while it has the lock must not block us.
 _LOCK_TIMEOUT = 5.0
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the file: an amount that was reserved, spent or released, and the sum of the day.
+class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the file of a daily budget: a change of the day's total, and the new total.
 
-    The sum includes this line and all lines before it, so only the last line has to be read.
+    `what` is `held` (the minimum cost of a request was reserved), `spent` (the true cost of the
+    request is known) or `given back` (the request was not sent). `at` is the time of day. `pid` is
+    the process that wrote the line. `requests`, `tokens` and `dollars` are the reserved or the true
+    cost of the request (0 if it was not sent). `sum` is the total after this line. It is stored in
+    each line so that only the last line has to be read.
     """
 
     at: str
@@ -51,14 +55,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     sum: Spending
 
 
-_decoder = msgspec.json.Decoder(Entry)
+_decoder = msgspec.json.Decoder(BudgetEntry)
 
 
 class DailyBudget(BaseBudget):
-    """The budget of all processes of a user for one day (local date). Safe from any thread and
-    process.
+    """The budget of all processes of a user for one day (local date). Several threads and processes
+    can use it at the same time.
 
-    The reserved amount of a killed process stays spent, because its request was sent.
+    If a process is killed during a request, the cost that it reserved stays in the day's total,
+    because the request was already sent.
     """
 
     def __init__(
@@ -70,8 +75,14 @@ class DailyBudget(BaseBudget):
         is_recorded: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`is_recorded`: write each request to the file. If false, the limits apply, but the
-        process that forwards the requests writes them."""
+        """Create the budget. Its files are in `folder`, one for each day.
+
+        If `is_recorded` is true, the cost of each request is written to the file. If it is false,
+        the limits apply, but nothing is written. False is for a run inside another run: its
+        requests go through the gateway of the outer run, and the outer run's process writes them.
+
+        `clock` returns the current time in seconds, like `time.time`.
+        """
         super().__init__("the day", limits, price)
         self._folder = folder
         self._is_recorded = is_recorded
@@ -83,12 +94,14 @@ class DailyBudget(BaseBudget):
 
     @property
     def file(self) -> Path:
-        """Today's file."""
+        """The path of today's file."""
         return self._folder / time.strftime("%Y-%m-%d.jsonl", time.localtime(self._clock()))
 
     @property
     def spent(self) -> Spending:
-        """The sum of the day so far, including amounts reserved for requests in flight."""
+        """The total of today so far. It includes the amounts that are reserved for requests in
+        flight. Raises `OSError` if today's file exists but cannot be read.
+        """
         try:
             fd = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -114,21 +127,23 @@ class DailyBudget(BaseBudget):
         return partial(self._settled_in_file, file, model, amount)
 
     def _settled_in_file(self, file: Path, model: str, amount: Spending, spent: Spending) -> None:
-        """Write the true cost to the file of the day on which the request was sent."""
+        """Write to `file` that the reserved `amount` is replaced with the true cost `spent`. `file`
+        is the file of the day on which the request was sent, even if that day is over.
+        """
         try:
             with self._lock, _locked(file) as fd:
                 before, whole = _last_sum(fd)
                 what = "spent" if spent.requests else "given back"
                 self._write(fd, whole, what, model, spent, before - amount + spent)
         except OSError as error:
-            # The reserved amount stays spent. The next request is refused, because it cannot be
-            # written either.
+            # The reserved amount stays in the total. If the file still cannot be written, the next
+            # request is refused.
             _log.warning("the file of the daily budget cannot be written", error=error)
 
     def _write(
         self, fd: int, whole: bool, what: str, model: str, spending: Spending, total: Spending
     ) -> None:
-        entry = Entry(
+        entry = BudgetEntry(
             at=time.strftime("%H:%M:%S", time.localtime(self._clock())),
             pid=os.getpid(),
             what=what,
@@ -138,18 +153,22 @@ class DailyBudget(BaseBudget):
             dollars=spending.dollars,
             sum=total,
         )
-        # End a line that another process could not finish; readers skip it.
+        # If another process left an unfinished line, end it with a newline; readers skip it.
         line = (b"" if whole else b"\n") + msgspec.json.encode(entry) + b"\n"
         if os.pwrite(fd, line, os.fstat(fd).st_size) != len(line):
-            raise OSError("the disk is full")
+            raise OSError("only a part of the line was written; the disk may be full")
 
 
 def _not_recorded(spent: Spending) -> None:
-    """Nothing was reserved, so there is nothing to settle."""
+    """Do nothing with the true cost of a request. This function is used in place of one that writes
+    the cost to the file, if this process reserved nothing.
+    """
 
 
 def _last_sum(fd: int) -> tuple[Spending, bool]:
-    """The sum in the last complete line, and whether the file ends with a complete line."""
+    """Return the total in the last valid line of the file (0 if there is none), and whether the
+    file is empty or ends with a newline.
+    """
     size = os.fstat(fd).st_size
     tail = _TAIL_SIZE
     whole = True
@@ -157,8 +176,8 @@ def _last_sum(fd: int) -> tuple[Spending, bool]:
         begin = max(size - tail, 0)
         lines = os.pread(fd, size - begin, begin).split(b"\n")
         whole = lines[-1] == b""
-        # The first line may be cut, because we start to read in the middle. The last item has no
-        # newline.
+        # Skip the first item, because we may have started to read in the middle of a line. Skip the
+        # last item, because it has no newline.
         for line in reversed(lines[1 if begin else 0 : -1]):
             try:
                 return _decoder.decode(line).sum, whole
@@ -172,11 +191,13 @@ def _last_sum(fd: int) -> tuple[Spending, bool]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[int]:
-    """Lock the file and yield its descriptor."""
+    """Lock the file during the `with` block, and yield its file descriptor. Raises
+    `BlockingIOError` if another process keeps the lock for 5 seconds.
+    """
     private_dir(file.parent)
     lock = FileLock.take(file, wait=_LOCK_TIMEOUT)
     if lock is None:
-        raise BlockingIOError("another process has locked it")
+        raise BlockingIOError("another process has locked the file")
     try:
         yield lock.fd
     finally:
@@ -186,6 +207,6 @@ def _locked(file: Path) -> Iterator[int]:
 def _cannot_write(file: Path, error: OSError) -> BudgetRefusal:
     return BudgetRefusal(
         kind="unwritable",
-        message=f"the file of the daily budget cannot be written: {file}: {error.strerror or error}",
+        message=f"the file of the daily budget, {file}, cannot be written: {error.strerror or error}",
         hint="Make the file writable, or run without a daily budget.",
     )

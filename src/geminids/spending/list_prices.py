@@ -1,4 +1,6 @@
-"""List prices of Google's models from genai-prices, cached in a file: the library loads slowly."""
+"""Find the list prices of Google's models. They come from the library genai-prices. They are also
+stored in a cache file, because loading the library is slow.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,21 +36,25 @@ __all__ = [
     "stored_prices",
 ]
 
-# If the file has the price of this model, it has the prices of all Google models.
+# If the cache file has the price of this model, it has the prices of all Google models.
 _MARKER_MODEL = "gemini-2.5-pro"
 
 
 def load() -> None:
-    """Load the prices from our file; from the library (165 ms) if the file has none."""
+    """Load the prices from the cache file into memory. If the file has no prices, import the
+    library genai-prices instead (165 ms).
+    """
     if stored_prices(_MARKER_MODEL) is None:
         _models()
 
 
 def listed_rates(model: str, tokens_in: int, on: date) -> Rates | None:
-    """The rates of a request with `tokens_in` input tokens on that day; None if the library does
-    not know the model.
+    """Return the list prices of `model` for a request with `tokens_in` input tokens on the day
+    `on`. None if the library genai-prices does not know the model.
 
-    The name is looked up unchanged first, then without its version (`names_of`).
+    The model's name is looked up first, then its shorter forms without version suffixes (see
+    `names_of`). The library must contain exactly this name. Its own rules also accept longer names
+    that begin with a known name, but such a name may belong to another model.
     """
     steps = _steps(bare(model), on)
     if steps is None:
@@ -63,14 +70,14 @@ def _at(steps: Steps, tokens_in: int) -> Decimal:
     return price
 
 
-# Without a cache the library needs 75 µs for each request.
+# Cached, because the library needs 75 µs for each request.
 @lru_cache(maxsize=1024)
 def _steps(name: str, on: date) -> tuple[Steps, Steps, Steps] | None:
     prices = _prices(name)
     if prices is None:
         return None
-    _, given, cached, output = next(line for line in reversed(prices) if line[0] <= on)
-    return given, cached, output
+    _, uncached, cached, output = next(line for line in reversed(prices) if line[0] <= on)
+    return uncached, cached, output
 
 
 def _prices(name: str) -> Prices | None:
@@ -89,8 +96,11 @@ def _prices(name: str) -> Prices | None:
 
 
 def library_prices(name: str) -> Prices | None:
-    """The library's prices for this name: those of the first day, and those of each day on which
-    they change."""
+    """Return the prices of the model `name` from the library genai-prices. None if the library does
+    not know the model.
+
+    The result has one item for the first prices, and one for each day on which the prices change.
+    """
     model = _find_model(name)
     if model is None:
         return None
@@ -99,10 +109,10 @@ def library_prices(name: str) -> Prices | None:
     prices_by_day = []
     for day in sorted({date.min, *starts}):
         prices = model.get_prices(datetime.combine(day, time(12), UTC))
-        given = _steps_of(prices.input_mtok)
+        uncached = _steps_of(prices.input_mtok)
         cached = _steps_of(prices.cache_read_mtok)
         prices_by_day.append(
-            (day, given or _FREE, cached or given or _FREE, _steps_of(prices.output_mtok) or _FREE)
+            (day, uncached or _FREE, cached or uncached or _FREE, _steps_of(prices.output_mtok) or _FREE)
         )
     return tuple(prices_by_day)
 
@@ -119,54 +129,92 @@ def _steps_of(price: Any) -> Steps | None:
 
 
 def _find_model(name: str) -> ModelInfo | None:
-    models = _models()
-    return next((model for shorter in names_of(name) for model in models if model.is_match(shorter)), None)
+    names = [_LISTED_AS.get(shorter, shorter) for shorter in names_of(name)]
+    # A match alone is not enough: the library takes every name that begins with gemini-1.5-flash for
+    # that model.
+    return next(
+        (
+            model
+            for name in names
+            for model in _models()
+            if model.is_match(name) and name in _known_names(model)
+        ),
+        None,
+    )
+
+
+def _known_names(model: ModelInfo) -> set[str]:
+    """Return the model's id, and all names and parts of names (for example prefixes) with which the
+    rules of the library genai-prices recognize this model.
+    """
+    names, rules = {model.id}, [model.match]
+    while rules:
+        rule: Any = rules.pop()
+        rules += [*getattr(rule, "or_", ()), *getattr(rule, "and_", ())]
+        names |= {text for kind in _NAME_RULES if (text := getattr(rule, kind, None))}
+    return names
+
+
+# The library has the price of this model only under the name of another provider.
+_LISTED_AS = {"gemini-1.5-flash-8b": "gemini-flash-1.5-8b"}
+_NAME_RULES = ("equals", "starts_with", "ends_with", "contains")
 
 
 def _models() -> list[ModelInfo]:
     with importing():
-        from genai_prices.data_snapshot import get_snapshot  # late: 165 ms
+        from genai_prices.data_snapshot import get_snapshot  # imported late: it takes 165 ms
 
-        snapshot = get_snapshot()  # imports the prices themselves
+        snapshot = get_snapshot()  # this call imports the prices
     return next(provider.models for provider in snapshot.providers if provider.id == "google")
 
 
 def _is_custom() -> bool:
-    """Whether this process has replaced the library's prices. Such prices are not written to the
-    file."""
+    """Return whether the host program has replaced the price data of the library genai-prices with
+    its own. Custom prices are not written to the cache file.
+    """
     library = sys.modules.get("genai_prices.data_snapshot")
     return library is not None and library._custom_snapshot is not None
 
 
-# (input tokens above which a price applies, dollars per million tokens), in ascending order.
+# Pairs in ascending order: the number of input tokens above which a price applies, and the price in
+# dollars per million tokens.
 Steps = tuple[tuple[int, Decimal], ...]
-# (first day, input, cached input, output). None instead of a tuple: the library does not know the
-# model.
+# One entry for each change of the prices: first day, input, cached input, output. Where None is used
+# in place of prices, the library does not know the model.
 Prices = tuple[tuple[date, Steps, Steps, Steps], ...]
 
-# Limits of the file: session files can contain any model name.
+# Limits of the cache file. They are needed because session files can contain any model name.
 _MAX_MODELS = 1000
 _MAX_NAME = 200
 _VERSION = re.compile(r"genai_prices-(.+)\.dist-info")
 
 
 class _PriceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of the file: the version of the library, and the prices by the name that was
-    looked up."""
+    """The content of the cache file. `of` identifies the version of the library genai-prices that
+    the prices come from. `models` maps the name of each model that was looked up to its prices;
+    None if the library does not know the model.
+    """
 
     of: str
     models: dict[str, Prices | None]
 
 
 def stored_prices(name: str) -> tuple[Prices | None] | None:
-    """The stored prices of this name, in a tuple because they may be None; None if the name is not
-    stored."""
+    """Return the prices of the model `name` from the cache file, as a tuple with one item. The item
+    is None if the library does not know the model. Return None, not a tuple, if the file does not
+    contain the name.
+    """
     known = _load_file()
     return (known[name],) if name in known else None
 
 
 def store_prices(prices_by_name: Mapping[str, Prices | None]) -> None:
-    """Store prices in the file. If it cannot be written, the library is loaded again next time."""
+    """Add prices to the cache file. `prices_by_name` maps model names to prices; None means that
+    the library does not know the model. If the file cannot be written, the prices stay in memory
+    only, and the next process imports the library again.
+
+    Names that are too long are left out. If the file would have too many models, nothing is added.
+    """
     known = _load_file()
     new = {
         name: prices
@@ -184,7 +232,9 @@ def store_prices(prices_by_name: Mapping[str, Prices | None]) -> None:
 
 
 def clear_cache() -> None:
-    """Read the file again at the next look-up."""
+    """Remove the prices from memory, so that the next look-up reads the cache file again. The file
+    is not changed.
+    """
     _load_file.cache_clear()
 
 
@@ -195,7 +245,7 @@ def _load_file() -> dict[str, Prices | None]:
         return {}
     try:
         stored = msgspec.json.decode((folder / "listed").read_bytes(), type=_PriceFile)
-    except (OSError, ValueError, RecursionError):  # also what msgspec raises
+    except (OSError, ValueError, RecursionError):  # msgspec raises ValueError
         return {}
     return stored.models if stored.of == library else {}
 
@@ -203,15 +253,15 @@ def _load_file() -> dict[str, Prices | None]:
 def _folder() -> Path | None:
     try:
         return Places.of().prices
-    except (OSError, RuntimeError):  # no home
+    except (OSError, RuntimeError):  # the user has no home directory
         return None
 
 
 @lru_cache(maxsize=1)
 def _library() -> str | None:
-    """Identify the installed library without importing it: its version, and size and time of its
-    price file."""
-    from importlib.util import find_spec
+    """Return a text that identifies the installed library genai-prices: its version, and the size
+    and time of its data file. It does not import the library. None if the library is not installed.
+    """
 
     try:
         spec = find_spec("genai_prices")
@@ -222,4 +272,4 @@ def _library() -> str | None:
         versions = sorted(filter(_VERSION.fullmatch, os.listdir(os.path.dirname(folder))))
     except (OSError, ValueError):
         return None
-    return f"1 {versions} {data.st_size} {data.st_mtime_ns}"
+    return f"2 {versions} {data.st_size} {data.st_mtime_ns}"

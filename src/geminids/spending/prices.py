@@ -1,4 +1,4 @@
-"""The price of one request from its tokens."""
+"""Compute the price of one request from the number of its tokens."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _MILLION = Decimal(1_000_000)
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """The price of one request in exact dollars, by kind of token.
+    """The price of one request, by kind of token, in exact dollars.
 
-    `input` excludes cached input. Thinking is billed as output, the prompts of the API's own tools
-    as input.
+    `cached` is the price of the input from the cache, and `input` the price of the other input.
+    `tool` is the price of the prompts of the API's own tools; they cost as much as input.
+    `thinking` tokens cost as much as output. `source` is `table` if the price comes from the
+    caller's price table, or `list` if it comes from the list prices.
     """
 
     input: Decimal
@@ -44,11 +46,14 @@ def price_of(
     *,
     tier_for: int | None = None,
 ) -> Price | None:
-    """The price of one request, from the caller's `table`, else from the list prices of that day.
-    None if unknown.
+    """Return the price of a request to `model` with these token counts. None if the price is
+    unknown.
 
-    The input of a request decides its tier, so the price of several requests together would be
-    wrong. For a sum, set `tier_for` to the input of one request.
+    The price comes from `table`, the caller's price table, if the model is in it. Otherwise it
+    comes from the list prices of the day `at` (None: today).
+
+    The price of a token can depend on the number of input tokens of the request. If `tokens` is the
+    sum of several requests, set `tier_for` to the number of input tokens of one of them.
 
     >>> from geminids.spending.tokens import Counts
     >>> price_of("gemini-2.5-pro", Counts(input=1000, cached=400, output=100, thinking=50)).usd
@@ -57,12 +62,14 @@ def price_of(
     if not model:
         return None
     input_tokens, tool = tokens.input or 0, tokens.tool or 0
-    # More cached than input tokens would be a wrong count; it must not make the price negative.
+    # If the count is wrong, and there are more cached than input tokens, the price must not become
+    # negative.
     cached = min(tokens.cached or 0, input_tokens)
     source: Literal["list", "table"] = "table"
     tier_input = input_tokens + tool if tier_for is None else tier_for
     rates = rates_in(table, model, tier_input) if table else None
     if rates is None:
+        # Imported late (15 ms): a run with a budget loads this module before the CLI is spawned.
         from geminids.spending.list_prices import listed_rates
 
         source = "list"
@@ -80,8 +87,9 @@ def price_of(
 
 
 def pricing(table: PriceTable | None) -> Callable[[str, Tokens], Decimal | None]:
-    """A function that returns today's price of a request, from this table, else from the list
-    prices."""
+    """Return a function that computes the dollars of a request from its model and its token counts.
+    The function uses `table`, or else today's list prices. It returns None if the price is unknown.
+    """
 
     def price(model: str, tokens: Tokens) -> Decimal | None:
         priced = price_of(model, tokens, table=table)
@@ -91,8 +99,10 @@ def pricing(table: PriceTable | None) -> Callable[[str, Tokens], Decimal | None]
 
 
 def warm_up() -> None:
-    """Load the list prices. Call it in a thread, after the CLI is spawned."""
-    from geminids.spending.list_prices import load
+    """Load the list prices into memory. This is slow, so call it in a thread after the CLI has
+    started.
+    """
+    from geminids.spending.list_prices import load  # imported late (15 ms), see `price_of`
 
     load()
 
@@ -100,5 +110,6 @@ def warm_up() -> None:
 def _day(at: date | None) -> date:
     if at is None:
         return datetime.now(UTC).date()
-    # A datetime is a date too, but each would add a new key to the cache.
+    # A datetime is a date too. Convert it, because each datetime would add a new entry to the
+    # cache.
     return at.date() if isinstance(at, datetime) else at

@@ -1,10 +1,11 @@
-"""The caller's own price table: read it from a file, and find a model's rates in it."""
+"""Read the caller's own price table from a file, and find the prices of a model in it."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
@@ -18,12 +19,14 @@ from geminids.errors import GeminidsError
 
 __all__ = ["ModelRate", "PriceTable", "RateTier", "Rates", "bare", "names_of", "rates_in", "read_prices"]
 
-# A suffix that only identifies a version of the model.
-_VERSION = re.compile(r"-(?:\d{2,8}|\d{2}-\d{2,4}|preview|latest|exp|experimental|stable|customtools)$")
+# A suffix of a model name that only identifies a version.
+_VERSION = re.compile(r"[-@](?:\d{2,8}|\d{2}-\d{2,4}|preview|latest|exp|experimental|stable|customtools)$")
 
 
 class RateTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Prices of all tokens of a request with more than `above` input tokens."""
+    """The prices of a model, in dollars per million tokens, for requests with more than `above`
+    input tokens. They apply to all tokens of such a request, not only to those above the limit.
+    """
 
     above: int
     input: float
@@ -32,14 +35,16 @@ class RateTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         if self.above < 0:
-            raise ValueError(f"above is {self.above}: it must be 0 or more")
+            raise ValueError(f"`above` is {self.above}: it must be 0 or more")
         _check(self, f"the tier above {self.above:,}")
 
 
 class ModelRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Prices of a model in dollars per million tokens. `model` may have `*` and `?`.
+    """The prices of a model, in dollars per million tokens. `model` is the name of the model; it
+    may contain the wildcards `*` and `?`.
 
-    `cached` is the price of input from the cache; None: the same as other input.
+    `cached` is the price of input from the cache; None means that it costs as much as other input.
+    `tiers` contains the prices for requests with many input tokens.
     """
 
     model: str
@@ -50,11 +55,11 @@ class ModelRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         if not bare(self.model):
-            raise ValueError("model is empty")
+            raise ValueError("`model` is empty")
         _check(self, self.model)
         begins = [tier.above for tier in self.tiers]
         if len(set(begins)) < len(begins):
-            raise ValueError(f"{self.model}: two tiers have the same value of above")
+            raise ValueError(f"{self.model}: two tiers have the same value of `above`")
         # Make it a tuple, because rates must be hashable.
         msgspec.structs.force_setattr(self, "tiers", tuple(self.tiers))
 
@@ -63,17 +68,17 @@ def _check(rate: ModelRate | RateTier, owner: str) -> None:
     for name in ("input", "output", "cached"):
         dollars = getattr(rate, name)
         if dollars is not None and not (dollars >= 0 and math.isfinite(dollars)):
-            raise ValueError(f"{owner}: {name} is {dollars}: a price must be a number of 0 or more")
+            raise ValueError(f"{owner}: `{name}` is {dollars}: a price must be a number of 0 or more")
     if rate.cached is not None and rate.cached > rate.input:
-        raise ValueError(f"{owner}: cached is {rate.cached}, which is more than input ({rate.input})")
+        raise ValueError(f"{owner}: `cached` is {rate.cached}, which is more than `input` ({rate.input})")
 
 
-# The first entry that matches a model's name applies.
+# The first entry that matches the name of a model gives its prices.
 PriceTable = Sequence[ModelRate]
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Dollars per million tokens for one request, in its tier."""
+    """The prices that apply to one request, in dollars per million tokens."""
 
     input: Decimal
     cached: Decimal
@@ -81,7 +86,8 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 def bare(model: str) -> str:
-    """The model name without its path, in lower case. Prices are looked up by it.
+    """Return a model name without its path and in lower case. Prices are looked up by this form of
+    the name.
 
     >>> bare("models/gemini-2.5-pro"), bare("publishers/google/models/Gemini-2.5-Pro")
     ('gemini-2.5-pro', 'gemini-2.5-pro')
@@ -90,9 +96,11 @@ def bare(model: str) -> str:
 
 
 def names_of(model: str) -> Iterator[str]:
-    """Yield the name, then shorter names without version suffixes: the API serves
-    `gemini-2.5-flash-001` for `gemini-2.5-flash`. `lite`, `image`, `tts` and `live` are different
-    models, so they stay.
+    """Yield the model's name, then shorter forms of it without version suffixes. They are needed
+    because a price table may contain only the name without a version.
+
+    Suffixes such as `lite`, `image`, `tts` and `live` are not removed, because they name different
+    models.
 
     >>> list(names_of("models/gemini-2.5-flash-preview-09-2025"))
     ['gemini-2.5-flash-preview-09-2025', 'gemini-2.5-flash-preview', 'gemini-2.5-flash']
@@ -105,8 +113,8 @@ def names_of(model: str) -> Iterator[str]:
 
 
 def rates_in(table: PriceTable, model: str, tokens_in: int) -> Rates | None:
-    """The rates of a request with `tokens_in` input tokens in this table; None if no entry matches
-    the model.
+    """Return the prices of `model` in this table, for a request with `tokens_in` input tokens. None
+    if no entry of the table matches the model.
 
     >>> rates_in([ModelRate(model="gemini-9*", input=1, output=2)], "gemini-9-pro", 10)
     Rates(input=Decimal('1'), cached=Decimal('1'), output=Decimal('2'))
@@ -130,31 +138,38 @@ def _rates(rate: ModelRate | RateTier) -> Rates:
 
 
 def _exact(dollars: float) -> Decimal:
-    # Convert the text, so that 0.1 becomes exactly a tenth.
+    # Convert the text of the number, so that 0.1 becomes exactly a tenth.
     return Decimal(str(dollars))
 
 
-_HINT = "Each entry is [[models]] with model, input and output (dollars per million tokens): docs/reference/prices.md."
-# A JSON object, or a list of them. `[models.x]` and `[[models]]` are TOML.
+_HINT = (
+    "Write each entry as `[[models]]` with `model`, `input` and `output` (dollars per million tokens): "
+    "see docs/reference/prices.md."
+)
+# Matches the beginning of a JSON object, or of a list of objects. `[models.x]` and `[[models]]` are
+# TOML and do not match.
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\]])")
 
 
 def read_prices(path: str) -> PriceTable:
-    """Read a price table from a file. Raises `GeminidsError` if it is not valid."""
+    """Read a price table from a TOML or JSON file. Raises `GeminidsError` if the file cannot be
+    read or is not valid.
+    """
     try:
         status = os.stat(path)
         return _read(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
-        raise GeminidsError(f"{path}: {error.strerror}", hint=_HINT) from None
+        raise GeminidsError(f"the price table {path} cannot be read: {error.strerror}", hint=_HINT) from None
 
 
-# Time and size are part of the key, so that a long-lived process sees a changed file.
+# The time and the size are part of the cache key, so that a long-lived process notices a changed
+# file.
 @lru_cache(maxsize=16)
 def _read(path: str, time: int, size: int) -> PriceTable:
     data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
         table = msgspec.convert(_models(_parse(data)), tuple[ModelRate, ...])
-    except (ValueError, RecursionError) as error:  # also what msgspec and tomllib raise
+    except (ValueError, RecursionError) as error:  # msgspec and tomllib raise ValueError
         raise GeminidsError(f"{path}: {error}".replace("`$", "`models"), hint=_HINT) from None
     if not table:
         raise GeminidsError(f"{path}: the price table has no models", hint=_HINT)
@@ -164,15 +179,15 @@ def _read(path: str, time: int, size: int) -> PriceTable:
 def _parse(data: bytes) -> Any:
     if _JSON.match(data):
         return msgspec.json.decode(data)
-    import tomllib  # late: most runs have no price table
-
     return tomllib.loads(data.decode())
 
 
 def _models(value: Any) -> Any:
-    """The entries of the table. Any other key than `models` is an error."""
+    """Return the entries of a price table: the value of its key `models`. Raises
+    `ValueError` if there is another key. A value that is not a dict is returned unchanged.
+    """
     if not isinstance(value, dict):
         return value
     if others := [name for name in value if name != "models"]:
-        raise ValueError(f"{', '.join(others)}: a price table may contain only [[models]]")
+        raise ValueError(f"{', '.join(others)}: a price table may contain only `[[models]]`")
     return value.get("models", ())

@@ -1,4 +1,6 @@
-"""Count the bytes of a request that are text, to estimate its tokens before it is sent."""
+"""Estimate the number of tokens of a request before it is sent, from the number of bytes of its
+text.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,21 @@ __all__ = ["BYTES_PER_TOKEN", "counted_bytes"]
 
 # English text and JSON have three to four bytes per token, other scripts fewer.
 BYTES_PER_TOKEN = 4
-# The minimum number of tokens that the API charges for a picture or a page. Its base64 is not
+# The minimum number of tokens that the API charges for a picture or a page. Its base64 data is not
 # counted as text.
 _PICTURE_TOKENS = 258
 _MEDIA = b'"inlineData"'
-# The encrypted thoughts of a model. The CLI returns them with each tool call; they are not counted
-# as text either.
+# The encrypted thoughts of a model. The CLI sends them back with each tool call. They are not
+# counted as text either.
 _SIGNATURE = b'"thoughtSignature"'
 
 
 def counted_bytes(raw: bytes) -> int:
-    """The number of bytes of a request that are text. A picture counts as much as text with the
-    same tokens.
+    """Return the number of bytes in the body of a request that count as text. Divided by
+    `BYTES_PER_TOKEN`, it is an estimate of the request's tokens.
+
+    The data of a picture is not counted. Instead, each picture counts as many bytes as a text with
+    258 tokens. The encrypted thoughts of the model are not counted either.
 
     >>> counted_bytes(b'{"parts": [{"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}]}')
     1098
@@ -39,10 +44,13 @@ def _signature_bytes(raw: bytes, start: int, end: int) -> int:
 
 
 def _strings(raw: bytes, mark: bytes, key: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Start and end of each string that is the value of `key` after a `mark`.
+    """Find string values in a JSON text that is not parsed. After each occurrence of `mark`, take
+    the next occurrence of `key`, and yield the start and the end of its value in `raw`. `mark` and
+    `key` are field names in quotes; they can be equal.
 
-    A mark inside a text does not match, because its quotes are escaped there. Base64 contains no
-    quotes or backslashes, so a string ends at the next quote.
+    A field name inside another string does not match, because its quotes are escaped there. The
+    values are base64, which contains no quotes and no backslashes. So each value ends at the next
+    quote.
     """
     at = raw.find(mark, start, end)
     while at >= 0:

@@ -1,4 +1,7 @@
-"""The tokens of one request. The gateway imports this module before the CLI is spawned."""
+"""The types for the numbers of tokens of one request.
+
+The gateway imports this module before the CLI is started, so the module imports little.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ __all__ = ["Counts", "Tokens"]
 
 
 class Tokens(Protocol):
-    """The tokens of one request: input includes cached, output excludes thinking. `TokensUsed`
-    implements it."""
+    """Interface of objects with the numbers of tokens of one request, for example the event
+    `TokensUsed`. None means that a number is unknown.
+
+    `input` includes `cached`. `output` does not include `thinking`.
+    """
 
     @property
     def input(self) -> int | None: ...
@@ -26,8 +32,11 @@ class Tokens(Protocol):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one request as the API counts them: input includes cached, output excludes
-    thinking."""
+    """The numbers of tokens of one request, as the API reported them. None means that a number is
+    unknown.
+
+    `input` includes `cached`. `output` does not include `thinking`.
+    """
 
     input: int | None = None
     cached: int | None = None

@@ -1,1 +1,1 @@
-"""Views for people: the terminal, transcripts, plans and usage reports."""
+"""Show runs, chats, sessions, plans and usage to people, as text or HTML."""

@@ -1,4 +1,4 @@
-"""Formats times, tokens and money for people."""
+"""Format durations, token counts and costs for people."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["count", "discarded", "dollars", "duration", "money", "tokens"]
 
 
 def duration(ms: float) -> str:
-    """A duration with two or three significant digits.
+    """Format a duration, given in milliseconds, in the units that people use.
 
     >>> duration(75), duration(3240), duration(12_900), duration(125_000), duration(3_720_000)
     ('75 ms', '3.2 s', '12 s', '2 min 05 s', '1 h 02 min')
     """
-    # Rounded down: "10 s" appears only after ten full seconds.
+    # Round down, so that "10 s" appears only after ten full seconds.
     if ms < 100:
         return f"{max(0, int(ms))} ms"
     if ms < 10_000:
@@ -32,7 +32,7 @@ def duration(ms: float) -> str:
 
 
 def tokens(usage: Usage) -> str:
-    """The tokens of a run, and the number of requests with unknown tokens.
+    """Format the tokens that a run used, and the number of requests whose tokens are unknown.
 
     >>> tokens(Usage(input=31204, cached=23000, output=120, thinking=35))
     '31,204 tokens in (23,000 cached) · 120 out · 35 thinking'
@@ -51,7 +51,7 @@ def tokens(usage: Usage) -> str:
     if usage.thinking:
         parts.append(f"{usage.thinking:,} thinking")
     elif usage.thinking is None and usage.total is not None:
-        # Thinking or tool prompts: the stream does not tell them apart.
+        # The other tokens are thinking or tool prompts; the CLI's output does not distinguish them.
         more = usage.total - (usage.input or 0) - (usage.output or 0)
         parts += [f"{more:,} thinking or tool prompts"] if more > 0 else []
     if unknown:
@@ -60,7 +60,10 @@ def tokens(usage: Usage) -> str:
 
 
 def discarded(requests: Sequence[int]) -> str:
-    """The number of answers that the CLI did not use.
+    """Return a sentence that says how many answers of the model the CLI did not use; empty text if
+    there are none.
+
+    `requests` are the numbers of the requests whose answers the CLI did not use.
 
     >>> discarded((3,))
     '1 answer was paid for but not used: the CLI asked again'
@@ -74,7 +77,7 @@ def discarded(requests: Sequence[int]) -> str:
 
 
 def dollars(amount: Decimal) -> str:
-    """An amount to the hundredth of a cent; to the cent from one dollar.
+    """Format an amount of dollars: four decimal places below one dollar, otherwise two.
 
     >>> dollars(Decimal("0.01234")), dollars(Decimal("0.000004")), dollars(Decimal(0)), dollars(Decimal("12.345"))
     ('$0.0123', 'under $0.0001', '$0', '$12.34')
@@ -85,34 +88,36 @@ def dollars(amount: Decimal) -> str:
 
 
 def money(cost: Cost) -> str:
-    """The cost of a run, and how exact it is; empty if no real model was used.
+    """Format the cost of a run. An estimate starts with "about". The text is empty if a script, not
+    a real model, answered.
 
     >>> money(Cost(usd=Decimal("0.01234"), basis="estimate", auth_mode="key"))
     'about $0.0123'
     >>> money(Cost(list_price=Decimal("0.5"), basis="exact", auth_mode="account"))
-    '$0.5000 by list price (what the account is billed is not known)'
+    '$0.5000 by list price (the bill of the account is not known)'
     """
     if cost.auth_mode == "none":
         return ""
     if cost.usd is not None:
         return _amount(cost.usd, cost)
     if cost.list_price is not None:
-        billed = _BILLED.get(cost.auth_mode or "", "what is billed")
+        billed = _BILLED.get(cost.auth_mode or "", "the bill")
         return f"{_amount(cost.list_price, cost)} by list price ({billed} is not known)"
     if cost.unpriced:
         return f"cost not known: no price for {', '.join(cost.unpriced)} (use --prices FILE to set one)"
     return "cost not known"
 
 
-_BILLED = {"account": "what the account is billed", "vertex": "what Vertex bills"}
+_BILLED = {"account": "the bill of the account", "vertex": "the bill of Vertex"}
 
 
 def _amount(amount: Decimal, cost: Cost) -> str:
     text = dollars(amount)
-    # An estimate is never "under" an amount: the unknown part may be larger than the known one.
+    # Do not write "under" for an estimate: the real amount can be larger, because a part is
+    # unknown.
     return f"about {text.replace('under ', '')}" if cost.basis == "estimate" else text
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 process`, `2 processes`."""
+    """Format a number with its noun, in the singular or plural: `1 file`, `2 files`."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

@@ -1,4 +1,4 @@
-"""The view of a run that asks for permissions, with the permission requests of a chat."""
+"""Show a run in a terminal, in which the user also answers the permission requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["AskingView"]
 
 
 class AskingView(ChatView):
-    """Shows a run, and its full footer: unlike in a chat, no other turn follows."""
+    """Shows a run in the same way as a turn of a chat, but ends with the complete footer, because
+    no other turn follows."""
 
     within = "run"
 

@@ -1,4 +1,4 @@
-"""Output for pipes: events as JSON lines, only the answer, its value, or a dialect."""
+"""Print the output of a run for other programs: events as JSON lines, the answer, or a dialect."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DialectOutput", "flush", "print_answer", "print_events", "print_value"]
 
-# Printed to stderr, so that the log of an unattended run shows why it takes long.
+# Notices of these kinds are printed to stderr, so that the log of an unattended run shows why it
+# takes long.
 _WAIT_NOTICES = ("next_attempt", "stall")
 
 
 def print_events(*events: Event) -> None:
-    """Print each event as a line of JSON, all in one write."""
+    """Print each event as one line of JSON. All lines are written with one call."""
     if not sys.stdout:
         return  # the parent process closed it
     sys.stdout.buffer.write(b"".join(encode_event(event) + b"\n" for event in events))
@@ -28,7 +29,8 @@ def print_events(*events: Event) -> None:
 
 
 def print_answer(*events: Event) -> None:
-    """Print the answer when it is complete."""
+    """Print the answer of the run, which is in its last event, `Finished`. Notices that explain why
+    the run takes long are printed to stderr."""
     _print_waits(*events)
     if not sys.stdout:
         return
@@ -39,9 +41,9 @@ def print_answer(*events: Event) -> None:
 
 
 def print_value(*events: Event) -> None:
-    """Print the JSON value for the schema.
+    """Print the JSON value in the answer of a run with a schema.
 
-    Nothing if the run failed, because a program reads it.
+    If the run failed, print nothing: the program that reads stdout expects a valid value.
     """
     _print_waits(*events)
     for event in events:
@@ -67,7 +69,10 @@ def flush() -> None:
 
 
 class DialectOutput:
-    """Writes the output of a dialect at once; `last` is the output at the end."""
+    """Prints the events of a run in the format of another program (a dialect).
+
+    After `close`, `last` contains the last piece of the output (the result of `Dialect.finish`).
+    """
 
     def __init__(self, encoder: Dialect) -> None:
         self._encoder = encoder

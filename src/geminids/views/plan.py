@@ -1,4 +1,4 @@
-"""Shows a plan to people and programs: what would run, with all secrets masked."""
+"""Show how a run would start the CLI (its plan), as text or JSON. Secrets are masked."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from geminids.launch.plan import Plan
 from geminids.launch.route import route_text
 from geminids.redact import MASK, Redactor, is_secret_name
 
-__all__ = ["PlanView", "plan_text", "view_of"]
+__all__ = ["PlanView", "build_view", "plan_text"]
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """A planned run.
+    """What `--dry-run` shows: how a run would start the CLI.
 
-    `environment` holds the differences to ours; None is a variable that is removed.
+    `environment` contains the environment variables that differ between the CLI and this process. A
+    value of None means that the CLI does not get this variable. `neutralised` lists the files in
+    the working folder that the run would ignore.
     """
 
     release: str | None
@@ -35,8 +37,8 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
 
 
-def view_of(plan: Plan, environ: Mapping[str, str]) -> PlanView:
-    """The plan as it would be written and spawned."""
+def build_view(plan: Plan, environ: Mapping[str, str]) -> PlanView:
+    """Convert a plan to the form that `--dry-run` shows, with secrets masked."""
     redactor = Redactor(plan.secrets)
     home, staged = plan.writes.home, plan.writes.staged
     own_files = {str(home.path / name): text for name, text in home.files.items()}
@@ -61,9 +63,10 @@ def _text(name: str) -> str:
 
 
 def _changes(env: Mapping[str, str], environ: Mapping[str, str], redactor: Redactor) -> dict[str, str | None]:
-    """The changed variables.
+    """Return the variables in `env` that differ from `environ`; None for a removed variable.
 
-    Values are also masked by name: a short secret is not searched for, but still a secret.
+    Secrets are masked. A variable with the name of a secret is always masked, because the redactor
+    does not search for short secrets.
     """
     changed = {
         name: MASK if is_secret_name(name) and value else redactor.text(value)
@@ -75,7 +78,7 @@ def _changes(env: Mapping[str, str], environ: Mapping[str, str], redactor: Redac
 
 
 def plan_text(view: PlanView) -> str:
-    """The plan as text, in sections."""
+    """Format a plan as text, with a title above each section."""
     variables = [
         f"{name} (removed)" if value is None else f"{name}={value}"
         for name, value in view.environment.items()
@@ -100,7 +103,7 @@ def plan_text(view: PlanView) -> str:
 
 
 def _command(argv: tuple[str, ...]) -> list[str]:
-    """The program, then one flag per line."""
+    """Format a command in several lines: first the program, then each flag on its own line."""
     first = next((n for n, word in enumerate(argv) if word.startswith("--output-format")), len(argv))
     return [" ".join(argv[:first]), *(f"  {word}" for word in argv[first:])]
 

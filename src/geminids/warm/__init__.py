@@ -1,1 +1,1 @@
-"""The warm transport: `gemini --acp` processes stay alive, so a turn starts in milliseconds."""
+"""Keep CLI processes (`gemini --acp`) alive between prompts, so that a prompt starts at once."""

@@ -1,4 +1,7 @@
-"""One prompt in a session of a warm process, from `session/prompt` to its end."""
+"""Run one prompt in a session of a warm process, from `session/prompt` to the end of the turn.
+
+A warm process is a CLI process that stays alive and answers several prompts.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +9,37 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
 from geminids.events.model import Event, Retry, ToolStarted, Usage
 from geminids.events.translate.acp import AcpTranslator
 from geminids.events.translate.acp_journal import WarmJournalTranslator
+from geminids.gateway.messages import Halt
 from geminids.gateway.request_log import RequestLog
-from geminids.gemini.protocol.acp.calls import Content, Prompt
-from geminids.gemini.protocol.acp.messages import Note, Unknown, Update
+from geminids.gemini.protocol.acp.calls import Content, SendPrompt
+from geminids.gemini.protocol.acp.messages import RpcRequest, Unknown, Update
 from geminids.gemini.protocol.outcome.judge import Ending, max_turns
-from geminids.gemini.protocol.stderr import Remark
+from geminids.gemini.protocol.stderr import StderrNotice
 from geminids.options import Options
 from geminids.run.accounting.cost import Prices, load_prices_early, usage_of_requests
 from geminids.run.attempt import AttemptFacts
 from geminids.run.gateway_events import GatewayEvents, ending_of
+from geminids.run.headless.reader import Reports
 from geminids.run.recorder import RunRecorder
-from geminids.run.stall.snapshot import situation_of
+from geminids.run.stall.snapshot import Situation, situation_of
 from geminids.run.stall.watch import StallWatch
 from geminids.run.stopping import Deadlines, Stopping, StopReason, listed, stopped_ending
-from geminids.warm.connection import Pending
-from geminids.warm.event_sources import WarmSources
+from geminids.warm.acp.connection import PendingRequest
+from geminids.warm.acp.event_sources import WarmSources
+from geminids.warm.acp.prompt_answer import PromptAnswer, cancel_prompt
+from geminids.warm.acp.session import AcpSession
 from geminids.warm.permissions.decide import PermissionDecider
 from geminids.warm.permissions.pending import PendingPermissions
-from geminids.warm.prompt_answer import PromptAnswer, cancel
-from geminids.warm.session import AcpSession
 
 if TYPE_CHECKING:
-    import anyio
-    import psutil
-    from anyio.abc import TaskGroup
-
-    from geminids.gateway.messages import Halt
     from geminids.process.tree import Ended
-    from geminids.run.stall.snapshot import Situation
 
 __all__ = ["AcpTurn"]
 
@@ -46,7 +47,10 @@ _SHELL = "run_shell_command"
 
 
 class AcpTurn:
-    """Sends one prompt and handles its messages until it ends. A second `stop` skips the grace period."""
+    """Sends one prompt to a session, and handles the CLI's messages until the turn ends.
+
+    A second `stop` skips the grace period.
+    """
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class AcpTurn:
         if metered:
             session.lease.begin_turn()
             self._gateway = GatewayEvents(
-                session.lease, recorder, self._prices, log, self._put_from_gateway, self._on_halt
+                session.lease, recorder, self._prices, log, self._emit_from_gateway, self._on_halt
             )
         self._sources = WarmSources(session, options, recorder)
         self._updates = self._sources.updates
@@ -79,31 +83,32 @@ class AcpTurn:
             session, decider, self._updates, recorder, self._shells.allowed
         )
         self._answer = PromptAnswer(session, recorder)
-        self._stop: anyio.Event | None = None
+        self._stop_requested = anyio.Event()
+        self._cleaned_up = anyio.Event()
         self._tasks: TaskGroup | None = None
         self._sent_at = 0.0
         self.deadlines = Deadlines(options)
-        self._retried: tuple[Remark, float] | None = None
+        self._last_retry: tuple[StderrNotice, float] | None = None
         self._stall = StallWatch(options, self.deadlines, recorder, self._sources.emit, self._situation)
         recorder.observer = self._stall.saw
         self.ended: list[Ended] = []
 
     def stop(self, reason: StopReason) -> None:
-        """Request the end of the turn; the chat stays open."""
+        """Ask the CLI to end the turn. The chat stays open."""
         if reason.kind == "caller":
             self._stopping.ask()
         self._stopping.begin(reason)
-        if self._stop is not None:
-            self._stop.set()
+        self._stop_requested.set()
 
     async def drive(self, blocks: Sequence[Content], began: float | None = None) -> None:
-        """Send the prompt and run the turn to its end. After a stop, none of its tools is left running."""
-        import anyio
+        """Send the prompt and run the turn to its end.
 
+        `began` is the start time for the time-out (monotonic); None means now. If the turn was
+        stopped, none of its tools runs afterwards.
+        """
         process = self._session.process
-        self._stop, self._cleaned = anyio.Event(), anyio.Event()
         self.deadlines.started(began)
-        self.deadlines.heard(stdout=True)
+        self.deadlines.note_output(stdout=True)
         if self._stopping.reason is not None:
             return
         load_prices_early(self._options)
@@ -113,7 +118,7 @@ class AcpTurn:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                prompt = Prompt(session_id=self._session.session_id, prompt=tuple(blocks))
+                prompt = SendPrompt(session_id=self._session.session_id, prompt=tuple(blocks))
                 pending = process.connection.begin(prompt)
                 tasks.start_soon(self._sources.journal.watch)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
@@ -122,9 +127,9 @@ class AcpTurn:
                     tasks.start_soon(self._gateway.watch)
                 tasks.start_soon(self._stop_when_asked, pending)
                 await pending.wait()
-                self._settle(pending)
-                if self._stop.is_set():
-                    await self._cleaned.wait()
+                self._receive_answer(pending)
+                if self._stop_requested.is_set():
+                    await self._cleaned_up.wait()
                 if self._gateway is not None:
                     await self._gateway.settle()
                 tasks.cancel_scope.cancel()
@@ -133,14 +138,14 @@ class AcpTurn:
             self._finish()
 
     def ending(self) -> Ending:
-        """The outcome of the turn."""
+        """Return the outcome of the turn, with its reason and failure."""
         stopping, gateway = self._stopping, self._gateway
         if gateway is not None and gateway.halted is not None:
             return ending_of(gateway.halted)
         stop = stopping.wanted
         if stop is not None and stop.kind == "max_turns":
             return max_turns()
-        if stop is not None and not self._answer.is_end:
+        if stop is not None and not self._answer.ended_turn:
             return stopped_ending(stop)
         ending = self._answer.judge(
             self._options,
@@ -152,14 +157,15 @@ class AcpTurn:
         return ending if gateway is None else gateway.explain(ending, answer=self._recorder.answer)
 
     def facts(self) -> AttemptFacts:
-        """The facts of this attempt, for the result."""
+        """Return how the turn ended, for the result."""
         process = self._session.process
         return AttemptFacts(
             ending=self.ending(),
             stop=self._stopping.reason,
             session_id=self._session.session_id,
-            # A shared process can exit for another turn: report its code only if it ended during this one.
-            exit_code=process.exit_code if self._answer.gone else None,
+            # A process can also end because of another chat. Report its exit code only if it ended
+            # during this turn.
+            exit_code=process.exit_code if self._answer.process_gone else None,
             ended=listed(self.ended, process.redactor),
             complete=self._sources.complete,
             decisions=tuple(self._decider.decisions),
@@ -170,7 +176,11 @@ class AcpTurn:
         )
 
     def _usage(self) -> Usage | None:
-        """The tokens of this turn. With the gateway off, the router's are missing: ACP does not report them."""
+        """Return the tokens of this turn.
+
+        Without the gateway, the number of requests is unknown (None), because ACP does not report
+        the requests of the CLI's model router.
+        """
         usage = usage_of_requests(self._recorder.requests)
         if usage is None or self._gateway is not None:
             return usage
@@ -181,27 +191,28 @@ class AcpTurn:
         """The number of model turns since the prompt was sent."""
         return self._recorder.turn - self._first_turn + 1
 
-    # Messages of the process.
+    # Handle the messages of the process.
 
     def on_update(self, update: Update | Unknown) -> None:
-        self.deadlines.heard(stdout=True)
-        # The journal has tool results before the next answer begins, and some are only there.
+        self.deadlines.note_output(stdout=True)
+        # Read the session file (the journal) first: it contains the results of tools before the
+        # next answer begins, and ACP does not report all of them.
         self._sources.journal.look()
         self._add(self._updates.translate(update))
 
-    def on_stderr(self, remarks: list[Remark], text: str) -> None:
+    def on_stderr(self, remarks: list[StderrNotice], text: str) -> None:
         self._answer.stderr.append(text)
         events: list[Event] = []
         for remark in remarks:
             retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
             if retry is not None:
-                self._retried = (remark, time.monotonic())
+                self._last_retry = (remark, time.monotonic())
             events.append(self._recorder.notice(remark.level, remark.code, remark.message, retry))
         self._sources.emit(events)
 
-    def on_permission_request(self, request: Note) -> None:
+    def on_permission_request(self, request: RpcRequest) -> None:
         assert request.permission is not None and self._tasks is not None
-        self.deadlines.heard(stdout=True)
+        self.deadlines.note_output(stdout=True)
         self._sources.journal.look()
         asked, events = self._permissions.add(request)
         self._add(events)
@@ -213,9 +224,9 @@ class AcpTurn:
     def _add(self, events: list[Event]) -> None:
         for event in events:
             if type(event) is ToolStarted and event.name == _SHELL and event.id not in self._permissions:
-                self._shells.began(event.id)
+                self._shells.started(event.id)
         self._sources.add_updates(events)
-        self._shells.look()
+        self._shells.update()
         self.deadlines.busy = self._updates.tools_running or bool(self._permissions)
         self._check_turns()
 
@@ -224,17 +235,20 @@ class AcpTurn:
         if limit is not None and self._turns > limit:
             self.stop(StopReason("max_turns", "the turn reached max_turns"))
 
-    # The end of the turn.
+    # End the turn.
 
     def _on_halt(self, halt: Halt) -> None:
         self.stop(StopReason("gateway", halt.message))
 
-    def _put_from_gateway(self, events: list[Event]) -> None:
-        self.deadlines.heard(stdout=False)
+    def _emit_from_gateway(self, events: list[Event]) -> None:
+        self.deadlines.note_output(stdout=False)
         self._sources.emit(events)
 
     def _situation(self) -> Situation | None:
-        """A snapshot of the turn for the stall watch; None after a stop."""
+        """Return what is currently known about the turn, or None after a stop.
+
+        The stall watch, which explains why the CLI is silent, calls this method.
+        """
         if self._stopping.reason is not None:
             return None
         return situation_of(
@@ -244,50 +258,50 @@ class AcpTurn:
             permission=self._permissions.oldest,
             tools=self._updates.running,
             gateway=self._gateway,
-            retried=self._retried,
-            spoke_at=self.deadlines.spoke_at,
+            retried=self._last_retry,
+            last_stdout_at=self.deadlines.last_stdout_at,
         )
 
     def _on_deadline(self, reason: StopReason) -> None:
         self.stop(self._stall.explained(reason))
 
-    async def _stop_when_asked(self, pending: Pending) -> None:
-        """After a stop: cancel the prompt, then end the shells that the CLI left running."""
-        assert self._stop is not None
-        await self._stop.wait()
-        since = self._shells.since
+    async def _stop_when_asked(self, pending: PendingRequest) -> None:
+        """Wait until `stop` is called. Then cancel the prompt and end the shells of the turn."""
+        await self._stop_requested.wait()
+        since = self._shells.oldest_start
         if self._updates.tools_running or self._permissions:
-            # After a cancel the history has a tool call without a result, and the API rejects every later request.
-            self._session.broken = True
+            # After a cancel, the CLI's history contains a tool call without a result. The API
+            # rejects every later request with such a history.
+            self._session.is_broken = True
         self._cancel_permissions()
-        self.ended += await cancel(
+        self.ended += await cancel_prompt(
             self._session,
             pending,
             self._answer,
-            self._shells.born_since,
             self._options,
             self._stopping,
             shells_since=since,
             sent_at=self._sent_at,
         )
-        if not pending.over:
+        if not pending.is_done:
             pending.settle(None)
-        self._cleaned.set()
+        self._cleaned_up.set()
 
     def _cancel_permissions(self) -> None:
         reason = self._stopping.reason
         self._permissions.cancel(None if reason is None else reason.text, self._sources.emit)
 
-    def _settle(self, pending: Pending) -> None:
-        if notices := self._answer.take(pending):
+    def _receive_answer(self, pending: PendingRequest) -> None:
+        if notices := self._answer.receive(pending):
             self._sources.emit(notices)
         if self._answer.failed is not None:
-            self._seal_reports()
+            self._restrict_reports()
 
-    def _seal_reports(self) -> None:
-        """Restrict access to the CLI's error reports: they hold the conversation and are world-readable."""
-        from geminids.run.headless.reader import Reports
+    def _restrict_reports(self) -> None:
+        """Make the CLI's error reports readable only for the user who runs this process.
 
+        The reports contain the conversation, and the CLI makes them readable for all users.
+        """
         reports = Reports(self._recorder.redactor)
         reports.look_in(self._session.process.plan.env.get("TMPDIR") or "/tmp", self._sent_at)
         reports.seal()
@@ -298,13 +312,16 @@ class AcpTurn:
         self._sources.finish()
         if self._gateway is not None:
             self._gateway.finish()
-        self._shells.look()
+        self._shells.update()
         self._sources.release()
         self._recorder.observer = None
 
 
 class _TurnShells:
-    """Reports the shell commands of one turn to the shell tracker, from the updates and the journal."""
+    """Records when the shell commands of one turn start and end.
+
+    This information comes from the CLI's messages and from the session file.
+    """
 
     def __init__(
         self, session: AcpSession, updates: AcpTranslator, journal_translator: WarmJournalTranslator
@@ -314,34 +331,42 @@ class _TurnShells:
         self._journal_translator = journal_translator
         self._open: dict[str, None] = {}
 
-    def began(self, call_id: str, *, now: bool = False) -> None:
-        """A shell starts; `now`: it waited for our permission, so it did not start earlier."""
+    def started(self, call_id: str, *, now: bool = False) -> None:
+        """Record the start of a shell command.
+
+        `now` is True if the command has just received our permission, and so cannot have started
+        earlier.
+        """
         self._open[call_id] = None
-        self._session.process.shells.began(self._session.session_id, call_id, now=now)
+        self._session.process.shells.shell_started(self._session.session_id, call_id, now=now)
 
     def allowed(self, call_id: str) -> None:
-        """A shell that waited for our permission starts."""
-        self.began(call_id, now=True)
+        """Record the start of a shell command that has just received our permission."""
+        self.started(call_id, now=True)
 
-    def look(self) -> None:
-        """Report shells that ended and process groups that the journal named."""
+    def update(self) -> None:
+        """Record which shell commands have ended.
+
+        Also record the process groups that the session file names for shell commands.
+        """
         shells, session_id = self._session.process.shells, self._session.session_id
         for group in self._journal_translator.groups:
-            shells.group(session_id, group)
+            shells.add_group(session_id, group)
         self._journal_translator.groups.clear()
         for call_id in [call_id for call_id in self._open if not self._updates.is_open(call_id)]:
             del self._open[call_id]
-            shells.ended(session_id, call_id)
+            shells.shell_ended(session_id, call_id)
 
     @property
-    def since(self) -> float | None:
-        """Start time of the oldest shell that still runs."""
+    def oldest_start(self) -> float | None:
+        """The start time of the oldest shell command that still runs, or None."""
         return self._session.process.shells.running_since(self._session.session_id)
 
-    def born_since(self, since: float) -> list[psutil.Process]:
-        """The processes of this chat that started after `since`."""
-        return self._session.process.shells.of(self._session.session_id, since)
-
     def pids(self) -> set[int]:
-        """The pids that certainly belong to tools of this chat. Called from another thread."""
-        return {process.pid for process in self._session.process.shells.of(self._session.session_id)}
+        """Return the process ids that certainly belong to tools of this chat.
+
+        This method is called from another thread.
+        """
+        return {
+            process.pid for process in self._session.process.shells.processes_of(self._session.session_id)
+        }

@@ -1,11 +1,14 @@
-"""The warm transport: one prompt in a session of a warm process."""
+"""One attempt of a run or turn in a session of a warm process.
+
+A warm process is a CLI process that stays alive and answers several prompts.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import anyio
 import msgspec
 
 from geminids.errors import SessionError
@@ -21,26 +24,29 @@ from geminids.run.recorder import RunRecorder
 from geminids.run.result import ending_of_error
 from geminids.run.starter import ResumeHeadless
 from geminids.run.stopping import Stopping, StopReason, stopped_ending
+from geminids.warm.acp.connection import ProcessGone, RpcFailed
+from geminids.warm.acp.prompt import encode_prompt, is_command
+from geminids.warm.acp.session import AcpSession
 from geminids.warm.acp_turn import AcpTurn
-from geminids.warm.connection import Gone, RpcFailed
-from geminids.warm.permissions.decide import OnPermission, PermissionDecider
-from geminids.warm.prompt import blocks_of, is_command
-from geminids.warm.session import AcpSession, Conversation
-
-if TYPE_CHECKING:
-    import anyio
+from geminids.warm.conversation import WarmConversation
+from geminids.warm.permissions.answer import OnPermission
+from geminids.warm.permissions.decide import PermissionDecider
 
 __all__ = ["WarmAttempt"]
 
-_AS_TEXT = "the warm transport does not run CLI commands: the prompt was sent as text"
+_AS_TEXT = "a warm process does not run CLI commands: the prompt was sent as plain text"
 
 
 class WarmAttempt:
-    """One attempt in the current session of the conversation, or headless if there is none."""
+    """One attempt to answer a prompt.
+
+    It sends the prompt to the conversation's session in a warm process. If the conversation cannot
+    have such a session, the attempt runs headless, with a CLI process of its own.
+    """
 
     def __init__(
         self,
-        conversation: Conversation,
+        conversation: WarmConversation,
         prompt: str,
         options: Options,
         recorder: RunRecorder,
@@ -49,9 +55,13 @@ class WarmAttempt:
         resume_headless: ResumeHeadless,
         *,
         blocks: Sequence[Content] | None = None,
-        is_announced: bool = False,
+        is_started_emitted: bool = False,
     ) -> None:
-        """`blocks`: the encoded prompt, if the caller has it. `is_announced`: `Started` was already emitted."""
+        """Create the attempt. `drive` runs it.
+
+        `blocks` is the encoded prompt, if the caller has it already. `is_started_emitted` is True
+        if the event `Started` was already emitted.
+        """
         self._conversation = conversation
         self._prompt = prompt
         self._options = options
@@ -60,7 +70,7 @@ class WarmAttempt:
         self._on_permission = on_permission
         self._resume_headless = resume_headless
         self._blocks = blocks
-        self._is_announced = is_announced
+        self._is_started_emitted = is_started_emitted
         self._stopping = Stopping()
         self._opening: anyio.CancelScope | None = None
         self._turn: AcpTurn | None = None
@@ -68,7 +78,7 @@ class WarmAttempt:
         self._ending: Ending | None = None
 
     def start(self) -> None:
-        """Nothing to do: `drive` takes the session."""
+        """Do nothing. The attempt gets its session only when `drive` is called."""
 
     def stop(self, reason: StopReason) -> None:
         if reason.kind == "caller":
@@ -85,7 +95,7 @@ class WarmAttempt:
         began = time.monotonic()
         session = await self._open()
         if self._ending is not None:
-            self._announce_failure()
+            self._emit_started_of_failure()
             return
         if session is not None:
             await self._send(session, began)
@@ -93,19 +103,21 @@ class WarmAttempt:
         if self._options.timeout is not None:
             left = max(0.001, self._options.timeout - (time.monotonic() - began))
             self._options = msgspec.structs.replace(self._options, timeout=left)
-        await self._go_on_headless()
+        await self._continue_headless()
 
     async def _open(self) -> AcpSession | None:
-        """Take a session. Sets `_ending` if that fails; returns None if the conversation continues headless."""
-        import anyio
+        """Return the conversation's session, in which this attempt sends its prompt.
 
+        Return None if the conversation continues headless. If no session could be opened, or the
+        attempt was stopped in the meantime, `_ending` is set.
+        """
         options, conversation = self._options, self._conversation
         session: AcpSession | None = None
         with anyio.move_on_after(options.timeout) as self._opening:
             if self._stopping.reason is not None:
                 self._opening.cancel()
             try:
-                session = await conversation.take()
+                session = await conversation.take_session()
                 if session is not None:
                     with anyio.fail_after(options.start_timeout):
                         await session.set_model(options.model)
@@ -113,10 +125,10 @@ class WarmAttempt:
                 if not conversation.switch_to_headless(refused):
                     self._ending = ending_of_error(refused, options.cwd, self._recorder.redact)
             except TimeoutError:
-                text = f"timed out: the CLI did not open a session in {options.start_timeout:g} s"
+                text = f"timed out: the CLI did not open a session within {options.start_timeout:g} s"
                 self._stopping.begin(StopReason("start_timeout", text))
-            except (Gone, RpcFailed, OSError, msgspec.DecodeError) as error:
-                self._ending = await conversation.why_not_open(error)
+            except (ProcessGone, RpcFailed, OSError, msgspec.DecodeError) as error:
+                self._ending = await conversation.judge_failed_opening(error)
         timed_out = self._opening.cancelled_caught and self._stopping.reason is None
         self._opening = None
         if timed_out:
@@ -130,26 +142,30 @@ class WarmAttempt:
         conversation, recorder, options = self._conversation, self._recorder, self._options
         process = session.process
         try:
-            blocks = self._blocks or blocks_of(
+            blocks = self._blocks or encode_prompt(
                 self._prompt, options, session.cwd, recorder.run_id, conversation.handover
             )
         except Refused as refused:
             self._ending = ending_of_error(refused, options.cwd, recorder.redact)
             return
         decider = PermissionDecider(
-            recorder, conversation.verdicts, session.always, self._on_permission, options.permission_timeout
+            recorder,
+            conversation.verdicts,
+            conversation.allow_always,
+            self._on_permission,
+            options.permission_timeout,
         )
-        self._announce(session)
+        self._emit_started(session)
         self._turn = AcpTurn(session, options, recorder, decider, self._log)
         await self._turn.drive(blocks, began)
         if not process.alive:
-            await process.gone()
+            await process.wait_gone()
 
-    def _announce(self, session: AcpSession) -> None:
+    def _emit_started(self, session: AcpSession) -> None:
         recorder, options, process = self._recorder, self._options, session.process
         recorder.redactor = process.redactor
         notices = [recorder.notice(*notice) for notice in self._conversation.take_notices()]
-        if self._is_announced:
+        if self._is_started_emitted:
             start = SessionStart(session.session_id, options.model or "auto")
             text = f"session {start.session_id}, model {start.model}"
             recorder.emit([*notices, recorder.notice("debug", "session", text, session=start)])
@@ -161,16 +177,20 @@ class WarmAttempt:
             model=options.model,
             cwd=session.cwd,
             cli_version=process.plan.gemini.version,
-            lane="warm",
+            transport="warm",
             pid=process.pid,
             approval=options.approval,
             prompt=recorder.redact(self._prompt),
         )
         recorder.emit([*notices, started])
 
-    def _announce_failure(self) -> None:
-        """Emit `Started` for a later attempt that could not send its prompt: each attempt has one."""
-        if self._is_announced or self._recorder.attempt == 1:
+    def _emit_started_of_failure(self) -> None:
+        """Emit `Started` for an attempt that could not send its prompt.
+
+        Do nothing for the first attempt, or if `Started` was already emitted. Every later attempt
+        must emit this event.
+        """
+        if self._is_started_emitted or self._recorder.attempt == 1:
             return
         process, options = self._conversation.process, self._options
         started = self._recorder.make_started(
@@ -178,15 +198,15 @@ class WarmAttempt:
             model=options.model,
             cwd=options.cwd,
             cli_version=process.plan.gemini.version if process is not None else None,
-            lane="warm",
+            transport="warm",
             pid=process.pid if process is not None else 0,
             approval=options.approval,
             prompt=self._recorder.redact(self._prompt),
         )
         self._recorder.emit([started])
 
-    async def _go_on_headless(self) -> None:
-        """Run this attempt headless, resumed from the session's file."""
+    async def _continue_headless(self) -> None:
+        """Run this attempt headless: a new CLI resumes the conversation from its session file."""
         conversation = self._conversation
         for notice in conversation.take_notices():
             self._recorder.emit_notice(*notice)
@@ -199,7 +219,7 @@ class WarmAttempt:
         if isinstance(attempt, Ending):
             stop = self._stopping.reason
             self._ending = attempt if stop is None else stopped_ending(stop)
-            self._announce_failure()
+            self._emit_started_of_failure()
             return
         self._headless = attempt
         if self._stopping.reason is not None:
@@ -213,7 +233,7 @@ class WarmAttempt:
             return self._turn.facts()
         reason, process = self._stopping.reason, self._conversation.process
         ending = self._ending or stopped_ending(
-            reason or StopReason("caller", "interrupted: the event loop was taken down")
+            reason or StopReason("caller", "interrupted: the event loop was shut down")
         )
         return AttemptFacts(
             ending=ending,

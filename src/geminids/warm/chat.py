@@ -1,10 +1,15 @@
-"""A chat: one conversation whose turns are prompts in a session of a warm process."""
+"""A chat: a conversation whose prompts are sent to a session of a warm process.
+
+A warm process is a CLI process that stays alive between prompts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import anyio
 
 from geminids.errors import GeminidsError
 from geminids.events.cost import Cost
@@ -13,25 +18,22 @@ from geminids.ids import new_run_id
 from geminids.options import Approval, Options, make_options
 from geminids.run.accounting.lease import RunLease
 from geminids.run.result import Result
-from geminids.run.schema.answer_schema import schema_option
+from geminids.run.schema.answer_schema import AnswerSchema, schema_option
 from geminids.run.session_claim import Claim
-from geminids.run.stopping import see_through
+from geminids.run.stopping import wait_shielded
+from geminids.spending.budget import BaseBudget
 from geminids.warm.chat_turn import ChatTurn
-from geminids.warm.permissions.decide import OnPermission
-from geminids.warm.process import WarmProcess
-from geminids.warm.session import Conversation, Processes
+from geminids.warm.conversation import ProcessProvider, WarmConversation
+from geminids.warm.permissions.answer import OnPermission
 
 if TYPE_CHECKING:
-    import anyio
-
-    from geminids.run.schema.answer_schema import AnswerSchema
-    from geminids.spending.budget import BaseBudget
+    from geminids.warm.acp.process import WarmProcess
 
 __all__ = ["Chat", "ChatHost"]
 
 _T = TypeVar("_T")
 
-# Options that can be set per prompt; all others are set for the chat.
+# These options can be set for each prompt. All others can be set only for the whole chat.
 _TURN_OPTIONS = (
     "files",
     "grace",
@@ -51,20 +53,24 @@ _TURN_OPTIONS = (
 )
 
 
-class ChatHost(Processes, Protocol):
-    """The interface of a pool that a chat uses."""
+class ChatHost(ProcessProvider, Protocol):
+    """The methods of a pool that a chat uses."""
 
     @property
     def budgets(self) -> tuple[BaseBudget, ...]: ...
-    def begin(self, work: Callable[[_T], Coroutine[Any, Any, None]], argument: _T) -> None:
-        """Run `work(argument)` as a task that continues if the caller is cancelled."""
+    def start_task(self, work: Callable[[_T], Coroutine[Any, Any, None]], argument: _T) -> None:
+        """Run `work(argument)` as a task. The task continues if the caller is cancelled."""
 
     def turn_ended(self, process: WarmProcess | None) -> None: ...
-    def closed(self, chat: Chat) -> None: ...
+    def chat_closed(self, chat: Chat) -> None: ...
 
 
 class Chat:
-    """One conversation, created by `Pool.chat`. Leaving its block stops its turn and its background shells."""
+    """One conversation. `Pool.chat` creates it.
+
+    Leaving its `async with` block stops its turn and, unless the option `leftovers` keeps them,
+    ends shell commands that run in the background.
+    """
 
     def __init__(
         self,
@@ -79,16 +85,16 @@ class Chat:
         self.costs: list[Cost] = []
         """The cost of each turn so far."""
         self.discarded: list[int] = []
-        """The numbers of the requests whose answers the CLI discarded."""
-        lease = RunLease(options, whose="this chat", budgets=host.budgets, shares_process=True)
-        self._conversation = Conversation(
+        """The numbers of the API requests whose answers the CLI discarded."""
+        lease = RunLease(options, owner_text="this chat", budgets=host.budgets, shares_process=True)
+        self._conversation = WarmConversation(
             host, options, Claim(new_run_id()), lease, asks=on_permission is not None, environ=environ
         )
         self._host = host
         self._on_permission = on_permission
         self._schema = schema
         self._turns: set[ChatTurn] = set()
-        self._turn_lock: anyio.Lock | None = None
+        self._turn_lock = anyio.Lock()
         self._open = False
         self._closed: anyio.Event | None = None
 
@@ -106,12 +112,15 @@ class Chat:
 
     @property
     def session_id(self) -> str | None:
-        """The current session of the conversation; a handover changes it."""
+        """The id of the conversation's current session.
+
+        It changes when the conversation is handed over, as text, to a new session.
+        """
         return self._conversation.session_id
 
     async def __aenter__(self) -> Chat:
         self._open = True
-        await self._conversation.begin()
+        await self._conversation.open_early()
         return self
 
     async def __aexit__(
@@ -120,15 +129,16 @@ class Chat:
         await self.close()
 
     def send(self, prompt: str, **fields: Any) -> ChatTurn:
-        """Send a prompt; iterate the turn for its events. `fields` are options for this turn only.
+        """Send a prompt and return the turn. Iterate over the turn to get its events.
 
-        One turn runs at a time; a second one waits for the first.
+        `fields` are options for this turn only. Only one turn runs at a time: a second one waits
+        for the first.
         """
         invalid = [name for name in fields if name not in _TURN_OPTIONS]
         if invalid:
             raise GeminidsError(
                 f"{', '.join(invalid)}: cannot be set for one prompt",
-                hint="Set it when you open the chat, or use set_model and set_mode.",
+                hint="Set the option when you open the chat, or use `set_model` and `set_mode`.",
             )
         if not self._open:
             raise GeminidsError(
@@ -138,13 +148,16 @@ class Chat:
         if "schema" in fields:
             schema, fields["schema"] = schema_option(fields["schema"])
         options = make_options(self.options, **fields) if fields else self.options
-        turn = ChatTurn(self._conversation, prompt, options, self._on_permission, schema, self._ended)
+        turn = ChatTurn(self._conversation, prompt, options, self._on_permission, schema, self._add_result)
         self._turns.add(turn)
-        self._host.begin(self._drive, turn)
+        self._host.start_task(self._drive, turn)
         return turn
 
     async def ask(self, prompt: str, **fields: Any) -> Result:
-        """Send a prompt and wait for its end. A failed turn is reported in the result, not raised."""
+        """Send a prompt, wait for the end of its turn, and return the result.
+
+        A failed turn does not raise an error: the result contains the failure.
+        """
         async with self.send(prompt, **fields) as turn:
             async for _ in turn:
                 pass
@@ -152,12 +165,12 @@ class Chat:
 
     async def _drive(self, turn: ChatTurn) -> None:
         try:
-            await turn.drive(self._lock)
+            await turn.drive(self._turn_lock)
         finally:
             self._turns.discard(turn)
             self._host.turn_ended(self._conversation.process)
 
-    def _ended(self, result: Result) -> None:
+    def _add_result(self, result: Result) -> None:
         if result.usage is not None:
             self.usage.append(result.usage)
         if result.cost is not None:
@@ -165,34 +178,33 @@ class Chat:
         self.discarded += result.discarded
 
     async def set_model(self, model: str) -> None:
-        """Use another model from the next prompt on."""
-        async with self._lock:
+        """Use another model, beginning with the next prompt."""
+        async with self._turn_lock:
             await self._conversation.set_model(model)
 
     async def set_mode(self, mode: Approval) -> None:
-        """Use another approval mode from the next prompt on; raises `GeminidsError` if the folder forbids it."""
-        async with self._lock:
+        """Use another approval mode, beginning with the next prompt.
+
+        Raises `GeminidsError` if the folder does not allow the mode.
+        """
+        async with self._turn_lock:
             await self._conversation.set_mode(mode)
 
     def stop(self) -> None:
-        """Request the end of the running turn and of the turns that wait for it."""
+        """Ask the running turn, and the turns that wait for it, to end."""
         for turn in self._turns:
             turn.stop()
 
     async def close(self) -> None:
-        """Stop the turns, end the background shells, and release the session."""
-        import anyio
-
+        """Stop the turns, end shell commands in the background, and release the session."""
         if self._open:
             self._open = False
             self._closed = anyio.Event()
-            self._host.begin(self._close, self._closed)
+            self._host.start_task(self._close, self._closed)
         if self._closed is not None:
-            await see_through(self._closed)
+            await wait_shielded(self._closed)
 
     async def _close(self, done: anyio.Event) -> None:
-        import anyio
-
         try:
             with anyio.CancelScope(shield=True):
                 self.stop()
@@ -201,13 +213,5 @@ class Chat:
                 await self._conversation.release_process()
                 self._conversation.close()
         finally:
-            self._host.closed(self)
+            self._host.chat_closed(self)
             done.set()
-
-    @property
-    def _lock(self) -> anyio.Lock:
-        import anyio
-
-        if self._turn_lock is None:
-            self._turn_lock = anyio.Lock()
-        return self._turn_lock

@@ -1,4 +1,4 @@
-"""One turn of a chat, as callers see it: its events, its result, and `stop`."""
+"""One turn of a chat: the object with which a caller reads its events and its result."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
 
+import anyio
 import msgspec
 
 from geminids.events.model import EndedProcess
@@ -21,43 +21,44 @@ from geminids.run.loop import AttemptLoop
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import Result, ending_of_error
 from geminids.run.retry import NextAttempt
+from geminids.run.schema.answer_schema import AnswerSchema
 from geminids.run.session_claim import Claim
 from geminids.run.starter import RunStarter
-from geminids.run.stopping import StopReason, see_through, stopped_ending
+from geminids.run.stopping import StopReason, stopped_ending, wait_shielded
 from geminids.run.stream import BY_CALLER, EventStream
 from geminids.warm.attempt import WarmAttempt
-from geminids.warm.permissions.decide import OnPermission
-from geminids.warm.session import Conversation
-
-if TYPE_CHECKING:
-    import anyio
-
-    from geminids.run.schema.answer_schema import AnswerSchema
+from geminids.warm.conversation import WarmConversation
+from geminids.warm.permissions.answer import OnPermission
 
 __all__ = ["ChatTurn"]
 
 
 class ChatTurn(EventStream):
-    """A turn of a chat. It runs whether or not its events are read, until its end, `stop`, or the chat's end."""
+    """A turn of a chat.
+
+    It runs even if nobody reads its events. It ends by itself, by `stop`, or when the chat is
+    closed.
+    """
 
     _name = "turn"
 
     def __init__(
         self,
-        conversation: Conversation,
+        conversation: WarmConversation,
         prompt: str,
         options: Options,
         on_permission: OnPermission | None,
         schema: AnswerSchema | None,
         on_end: Callable[[Result], None],
     ) -> None:
-        import anyio
-
         recorder = RunRecorder()
         super().__init__(recorder)
         self.options = options
         self.began = time.monotonic()
-        """Start time for `duration_ms`; may be set earlier, to include the time that the chat took to open."""
+        """The start time of the turn (monotonic), from which `duration_ms` counts.
+
+        A caller may set it to an earlier time, before the chat was opened.
+        """
         self.done: anyio.Event = anyio.Event()
         self._conversation = conversation
         self._on_end = on_end
@@ -66,7 +67,10 @@ class ChatTurn(EventStream):
         self._loop = AttemptLoop(prompt, options, recorder, self._starter, schema)
 
     def stop(self, reason: str = BY_CALLER, *, by_deadline: bool = False) -> None:
-        """Stop the turn; a second call skips the grace period. The chat stays open."""
+        """Stop the turn. A second call skips the grace period. The chat stays open.
+
+        `by_deadline` is True if a time-out is the reason.
+        """
         stop = StopReason("timeout" if by_deadline else "caller", reason)
         self._stop = self._stop or stop
         self._loop.stop(stop)
@@ -83,19 +87,21 @@ class ChatTurn(EventStream):
         """Stop the turn if it still runs, and wait until it has ended."""
         if not self.done.is_set():
             self.stop()
-        await see_through(self.done, self.stop)
+        await wait_shielded(self.done, self.stop)
 
     async def drive(self, turn_lock: anyio.Lock) -> None:
-        """Wait for earlier turns, then run this one to its end, also if the consumer is cancelled."""
-        import anyio
+        """Wait for earlier turns, then run this turn to its end.
 
+        `turn_lock` is held by the turn that runs. The turn also ends normally if its caller is
+        cancelled.
+        """
         with anyio.CancelScope(shield=True):
             try:
                 async with turn_lock:
                     if self._stop is not None:
                         self._finish(stopped_ending(self._stop))
                         return
-                    # set_model or set_mode may have changed them while this turn waited.
+                    # While this turn waited, set_model or set_mode may have changed the options.
                     chat = self._conversation.options
                     self.options = msgspec.structs.replace(
                         self.options, model=chat.model, approval=chat.approval
@@ -106,7 +112,7 @@ class ChatTurn(EventStream):
                 self._finish(ending_of_error(error, self.options.cwd, self._recorder.redact))
             finally:
                 try:
-                    self._finish(Ending("interrupted", "interrupted: the event loop was taken down"))
+                    self._finish(Ending("interrupted", "interrupted: the event loop was shut down"))
                 finally:
                     self.done.set()
                     self._recorder.close()
@@ -129,11 +135,11 @@ class ChatTurn(EventStream):
 
 
 class _TurnStarter:
-    """Starts the attempts of one turn: in the chat's session, or headless if it has none."""
+    """Creates the attempts to run one turn: in the chat's session or, if it has none, headless."""
 
     def __init__(
         self,
-        conversation: Conversation,
+        conversation: WarmConversation,
         recorder: RunRecorder,
         options: Options,
         on_permission: OnPermission | None,
@@ -145,7 +151,7 @@ class _TurnStarter:
         self._headless: RunStarter | None = None
         self._cwd = os.path.realpath(options.cwd)
         self.clear_session = False
-        """A new session replaced the one that the caller asked to resume."""
+        """Whether a new session replaced the session that the caller asked to resume."""
         self._log = RequestLog(recorder.run_id, lambda: (self.session_id, self._cwd), free=self._free)
 
     @property
@@ -153,7 +159,10 @@ class _TurnStarter:
         return self._conversation.session_id
 
     def first(self, prompt: str, options: Options) -> Attempt:
-        """Create the attempt. It takes its session in `drive`; nothing is spawned here."""
+        """Create an attempt to run this turn.
+
+        This starts no process: the attempt gets its session only when its `drive` is called.
+        """
         return WarmAttempt(
             self._conversation,
             prompt,
@@ -171,7 +180,7 @@ class _TurnStarter:
         self._conversation.attempt_ended(prompt, facts, self._recorder, repeats=repeats)
 
     async def open(self) -> None:
-        """Nothing to do: the pool serves the process."""
+        """Do nothing, because the pool runs the process."""
 
     async def close(self) -> tuple[EndedProcess, ...]:
         self._release()
@@ -182,7 +191,7 @@ class _TurnStarter:
     ) -> Attempt | Ending:
         self._release()
         self._conversation.release_claim()
-        # The lease shares the chat's budgets, so the options must not set limits again.
+        # The new lease uses the chat's budgets, so its options must not set the limits again.
         lease = RunLease(
             msgspec.structs.replace(options, **dict.fromkeys(LIMITS)),
             budgets=self._conversation.lease.share_budgets(),

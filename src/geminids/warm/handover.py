@@ -1,4 +1,7 @@
-"""Render a conversation as one text, so that a new session can continue it."""
+"""Write a conversation as one text, so that a new session can continue it.
+
+Such a text is called a handover.
+"""
 
 from __future__ import annotations
 
@@ -9,57 +12,67 @@ import msgspec
 
 from geminids.errors import SessionError
 from geminids.events.model import ToolFinished, Turn
-from geminids.gemini.protocol.journal.records import Message
+from geminids.gemini.protocol.journal.records import StoredMessage
 from geminids.launch.prompt.compose import MAX_PROMPT_BYTES, MAX_PROMPT_UNITS
 from geminids.options import Options
-from geminids.sessions.handover_format import FRAME, LAST, Piece, holds_record, taken_apart
+from geminids.sessions.handover_format import FRAME, LAST, Piece, has_handover, split_handover
 from geminids.sessions.loader import load
-from geminids.sessions.transcript import AgentText, Entry, Prompt, Tool, entries
+from geminids.sessions.transcript import PromptEntry, TextEntry, ToolEntry, TranscriptEntry, entries
 
-__all__ = ["CutTurn", "as_text", "conversation_text", "has_arrived", "with_more"]
+__all__ = ["CutTurn", "append_cut_turns", "is_handover_stored", "render_conversation", "render_session"]
 
-# Share of the largest prompt; the rest is for the new prompt and the work of the agent.
+# A handover may use this share of the largest possible prompt. The new prompt and the agent's work
+# need the other part.
 _SHARE = 0.75
 _MAX_OUTPUT = 4000
 
-_MODEL, _USER = "you said:", "I said:"
+_MODEL, _USER = "you wrote:", "I wrote:"
 
 
 class CutTurn(msgspec.Struct, frozen=True):
-    """A turn that was stopped or failed. The CLI removes it from its history, so the model does not know it."""
+    """A turn that was stopped or failed.
+
+    The CLI removes such a turn from its history, so the model does not know it.
+    """
 
     prompt: str
     turns: tuple[Turn, ...]
     reason: str
 
 
-def conversation_text(
+def render_session(
     session_id: str,
     options: Options,
     environ: Mapping[str, str] | None = None,
     cut: Sequence[CutTurn] = (),
     without: str | None = None,
 ) -> str | None:
-    """A stored session as text, followed by the turns that were `cut`.
+    """Return a stored session as text, followed by the turns in `cut`.
 
-    None if it is empty, cannot be read, or does not fit into a prompt. `without`: leave out the last prompt and its
-    turn if it is this prompt.
+    `cut` are turns that were stopped or failed. `without` is a prompt: if it is the last prompt of
+    the session, its turn is omitted. Return None if the session is empty, cannot be read, or is too
+    long for a prompt.
     """
-    return as_text(_stored(session_id, options, environ), cut, without)
+    return render_conversation(_stored(session_id, options, environ), cut, without)
 
 
-def with_more(text: str, cut: Sequence[CutTurn]) -> str | None:
-    """A handover that the new session has not stored yet, followed by the turns that were cut since."""
-    return _frame([*taken_apart(text)[0], *_cut_pieces(cut, ())])
+def append_cut_turns(text: str, cut: Sequence[CutTurn]) -> str | None:
+    """Return a handover text with the turns in `cut` added.
+
+    A handover is an earlier conversation as text. `text` is one that the new session has not stored
+    yet. `cut` are turns that were stopped or failed. Return None if the result is too long for a
+    prompt.
+    """
+    return _frame([*split_handover(text)[0], *_cut_pieces(cut, ())])
 
 
-def has_arrived(session_id: str, options: Options, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether a stored session holds a conversation that was handed over to it."""
+def is_handover_stored(session_id: str, options: Options, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the file of a session contains a conversation that was handed over."""
     messages = _stored(session_id, options, environ)
-    return any(message.is_prompt and holds_record(message.text) for message in messages)
+    return any(message.is_prompt and has_handover(message.text) for message in messages)
 
 
-def _stored(session_id: str, options: Options, environ: Mapping[str, str] | None) -> list[Message]:
+def _stored(session_id: str, options: Options, environ: Mapping[str, str] | None) -> list[StoredMessage]:
     variables = {**(os.environ if environ is None else environ), **options.env}
     try:
         return load(session_id, options.cwd, home=options.home, environ=variables).messages
@@ -67,10 +80,15 @@ def _stored(session_id: str, options: Options, environ: Mapping[str, str] | None
         return []
 
 
-def as_text(
-    messages: Iterable[Message], cut: Sequence[CutTurn] = (), without: str | None = None
+def render_conversation(
+    messages: Iterable[StoredMessage], cut: Sequence[CutTurn] = (), without: str | None = None
 ) -> str | None:
-    """A conversation as text to send before a prompt; None if it is empty or does not fit."""
+    """Return a conversation as text to send before a prompt.
+
+    `cut` are turns that were stopped or failed; they are added at the end. `without` is a prompt:
+    if it is the last prompt of the conversation, its turn is omitted. Return None if the text would
+    be empty or too long for a prompt.
+    """
     stored = _pieces(entries(messages))
     last = max((at for at, piece in enumerate(stored) if piece.head == _USER), default=None)
     if without is not None and last is not None and stored[last].body.strip() == without.strip():
@@ -88,25 +106,32 @@ def _frame(conversation: Sequence[Piece]) -> str | None:
     return text if _fits(text) else None
 
 
-def _pieces(transcript: Iterable[Entry]) -> list[Piece]:
-    """The pieces in order. A conversation that was handed over to this session comes first, once."""
+def _pieces(transcript: Iterable[TranscriptEntry]) -> list[Piece]:
+    """Convert a transcript to the pieces of a handover. Each piece is a heading and a text.
+
+    If prompts of the transcript contain an earlier handover, the pieces of that handover come
+    first, and only once.
+    """
     before: list[Piece] = []
     own: list[Piece] = []
     for entry in transcript:
-        if isinstance(entry, Prompt):
-            earlier, words = taken_apart(entry.text)
-            # A retried prompt was sent again with the same conversation before it.
+        if isinstance(entry, PromptEntry):
+            earlier, prompt = split_handover(entry.text)
+            # If a prompt was sent again, it contains the same handover again.
             before = max(before, earlier, key=len)
-            own.append(Piece(_USER, "\n".join([words, *_missing(entry)])))
-        elif isinstance(entry, AgentText):
+            own.append(Piece(_USER, "\n".join([prompt, *_missing_files(entry)])))
+        elif isinstance(entry, TextEntry):
             own.append(Piece(_MODEL, entry.text))
-        elif isinstance(entry, Tool):
+        elif isinstance(entry, ToolEntry):
             own += _tool_pieces(entry)
     return before + own
 
 
 def _cut_pieces(cut: Sequence[CutTurn], stored: Sequence[Piece]) -> Iterator[Piece]:
-    """The turns that were cut, except those whose prompt is in the session."""
+    """Convert turns that were stopped or failed to pieces of text, each with a heading.
+
+    `stored` are the pieces of the stored conversation. A turn whose prompt it contains is omitted.
+    """
     kept = [piece.body.strip() for piece in stored if piece.head == _USER]
     for cut_turn in cut:
         if cut_turn.prompt.strip() in kept:
@@ -121,19 +146,24 @@ def _cut_pieces(cut: Sequence[CutTurn], stored: Sequence[Piece]) -> Iterator[Pie
         yield Piece("this turn was cut off here:", cut_turn.reason)
 
 
-def _missing(prompt: Prompt) -> Iterator[str]:
+def _missing_files(prompt: PromptEntry) -> Iterator[str]:
     for media in prompt.media:
         yield f"[Here I gave you a file ({media.media_type}). It is not in this record.]"
 
 
-def _tool_pieces(tool: Tool | ToolFinished) -> Iterator[Piece]:
+def _tool_pieces(tool: ToolEntry | ToolFinished) -> Iterator[Piece]:
     yield Piece(f"you called the tool {_one_line(tool.name)}:", _json(tool.input))
-    how = tool.status if tool.exit_code is None else f"{tool.status}, exit code {tool.exit_code}"
-    yield Piece(f"the result of {_one_line(tool.name)} ({how}):", _shorten(tool.output or tool.error or ""))
+    status = tool.status if tool.exit_code is None else f"{tool.status}, exit code {tool.exit_code}"
+    yield Piece(
+        f"the result of {_one_line(tool.name)} ({status}):", _shorten(tool.output or tool.error or "")
+    )
 
 
 def _mark_for(pieces: list[Piece]) -> str:
-    """A mark that occurs in no piece, so that no text of the conversation can end the record."""
+    """Return a random mark that occurs in no piece.
+
+    The mark starts each heading. So no text of the conversation can look like a heading.
+    """
     while True:
         mark = f"=={os.urandom(4).hex()}=="
         if not any(mark in piece.head or mark in piece.body for piece in pieces):
@@ -161,7 +191,7 @@ def _one_line(name: str) -> str:
 
 
 def _sendable(text: str) -> str:
-    """Replace what a prompt must not contain: NUL and lone surrogates."""
+    """Replace NUL characters and lone surrogates, which a prompt must not contain."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,7 @@
-"""A pool of warm processes: limits their number, load and memory, and shares them between chats."""
+"""A pool of warm processes: CLI processes that stay alive, and that chats share.
+
+The pool limits the number of processes and their load.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
 from geminids.errors import GeminidsError, OptionsError
 from geminids.events.model import Notice
 from geminids.events.numbering import EventNumbers
+from geminids.gateway.registry import OpenLease, keep_open
 from geminids.launch.build import build_warm
 from geminids.launch.plan import WarmPlan
 from geminids.launch.prepare import prepare
@@ -20,32 +26,34 @@ from geminids.options import Options, make_options
 from geminids.run.accounting.cost import check_prices
 from geminids.run.schema.answer_schema import schema_option
 from geminids.run.starter import with_one_try_per_request
-from geminids.run.stopping import see_through
+from geminids.run.stopping import wait_shielded
+from geminids.spending.budget import BaseBudget, Budget
+from geminids.warm.acp.spawn import spawn_warm
 from geminids.warm.chat import Chat
-from geminids.warm.permissions.decide import OnPermission
-from geminids.warm.process import WarmProcess
-from geminids.warm.session import Conversation, GoOn
+from geminids.warm.conversation import GoOn, WarmConversation
+from geminids.warm.permissions.answer import OnPermission
 
 if TYPE_CHECKING:
-    import anyio
-    from anyio.abc import TaskGroup
-
-    from geminids.gateway.registry import OpenLease
-    from geminids.spending.budget import BaseBudget, Budget
+    from geminids.warm.acp.process import WarmProcess
 
 __all__ = ["GoOn", "Pool", "ProcessStatus"]
 
 _T = TypeVar("_T")
 MEGABYTE = 1024 * 1024
-# Seconds without output after which the pool pings a process before it is used.
+# If a process has sent nothing for this many seconds, the pool checks that it answers before a chat
+# uses it.
 _PING_AFTER = 5.0
 _IDLE_CHECK = 0.25
-# Turns of a process between two checks of its memory.
+# The memory of a process is checked each time after this many turns.
 _MEMORY_CHECK_TURNS = 10
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of one warm process: CLI version, chats, turns, memory, age."""
+    """The status of one warm process.
+
+    `memory` is in bytes. `age` and `idle` are in seconds; `idle` is None if the process has chats.
+    `retiring` is True if it gets no new chats.
+    """
 
     pid: int
     version: str | None
@@ -59,14 +67,17 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pool:
-    """Warm processes for many chats.
+    """Warm processes, which many chats share.
 
-    The pool starts at most `size` processes, each with at most `chats` chats at a time; further chats wait.
-    A process retires after `sessions` sessions, after `turns` turns, or when it uses more than `memory` bytes:
-    it gets no new chats and stops after its last chat. Above twice `memory` it stops between turns, and its chats
-    continue in another process. A process without chats stops after `idle` seconds.
-    `go_on` selects how a conversation continues after its process ended: `handover` (a new session receives the
-    conversation as text) or `resume` (headless, from the session's file).
+    The pool starts at most `size` processes. A process has at most `chats` chats at a time; further
+    chats wait. After `sessions` sessions, after `turns` turns or when it uses more than `memory`
+    bytes, a process retires: it gets no new chats, and stops after its last chat. A process that
+    uses more than twice `memory` is stopped after a turn, if no other turn runs in it, and its
+    chats continue in another process. A process without chats stops after `idle` seconds.
+
+    If the process of a conversation ends, `go_on` says how the conversation continues: with
+    `handover`, a new session receives the conversation as text; with `resume`, a headless run
+    resumes it from the session's file.
     """
 
     def __init__(
@@ -104,7 +115,7 @@ class Pool:
         """The number of chats of each process, by `id(process)`."""
         self._idle_since: dict[int, float] = {}
         self._open_chats: set[Chat] = set()
-        self._changed: anyio.Event | None = None
+        self._changed = anyio.Event()
         self._tasks: TaskGroup | None = None
         self._gateway_lease: OpenLease | None = None
         self._numbers = EventNumbers()
@@ -118,9 +129,10 @@ class Pool:
         environ: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> Chat:
-        """Create a chat, to be used with `async with`. Raises `OptionsError` for invalid options.
+        """Create a chat, to be used with `async with`.
 
-        `environ` replaces the environment of this process.
+        If `environ` is set, the chat uses these variables instead of the environment of this
+        process. `fields` are options of the chat. Raises `OptionsError` for invalid options.
         """
         if self._tasks is None:
             raise GeminidsError("the pool is not open", hint="Use it inside `async with Pool(…) as pool`.")
@@ -131,7 +143,7 @@ class Pool:
             (name, problem)
             for name, problem in (
                 ("session_id", "cannot be set for a chat: the CLI creates it"),
-                ("telemetry", "cannot be set for a chat: it belongs to the process"),
+                ("telemetry", "cannot be set for a chat: all chats of a process share its telemetry file"),
             )
             if getattr(merged, name)
         ]
@@ -142,7 +154,7 @@ class Pool:
         return chat
 
     def status(self) -> list[ProcessStatus]:
-        """The status of each process."""
+        """Return the status of each process."""
         now = time.monotonic()
         return [
             ProcessStatus(
@@ -160,8 +172,6 @@ class Pool:
         ]
 
     async def __aenter__(self) -> Pool:
-        import anyio
-
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
         self._tasks = tasks
@@ -172,23 +182,19 @@ class Pool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import anyio
-
         assert self._tasks is not None
         done = anyio.Event()
         self._tasks.start_soon(self._close, done)
         try:
-            await see_through(done)
+            await wait_shielded(done)
         finally:
             self._tasks.cancel_scope.cancel()
-            # Do not pass the block's error to the task group: it would wrap it in an ExceptionGroup.
+            # Do not pass the error of the caller's block: the task group would wrap it in a group.
             await self._tasks.__aexit__(None, None, None)
             self._tasks = None
 
     async def _close(self, done: anyio.Event) -> None:
-        """Stop all turns at the same time, then close the chats, then stop the processes."""
-        import anyio
-
+        """Stop all turns at the same time. Then close the chats, and then stop the processes."""
         try:
             with anyio.CancelScope(shield=True):
                 for chat in self._open_chats:
@@ -198,22 +204,29 @@ class Pool:
                 for process in self._processes:
                     process.stop()
                 for process in list(self._processes):
-                    await process.gone()
+                    await process.wait_gone()
         finally:
             if self._gateway_lease is not None:
                 self._gateway_lease.close()
             done.set()
 
-    # Called by chats.
+    # These methods are called by chats.
 
-    def begin(self, work: Callable[[_T], Coroutine[Any, Any, None]], argument: _T) -> None:
-        """Run `work(argument)` as a task of the pool: it continues if the caller is cancelled."""
+    def start_task(self, work: Callable[[_T], Coroutine[Any, Any, None]], argument: _T) -> None:
+        """Run `work(argument)` as a task of the pool.
+
+        The task continues if the caller is cancelled.
+        """
         assert self._tasks is not None
         self._tasks.start_soon(work, argument)
 
-    def plan_for(self, options: Options, conversation: Conversation) -> WarmPlan:
-        """Build the launch plan for these options; raises `Refused`."""
-        # The CLI counts turns per session, we count them per prompt: do not pass max_turns to the CLI.
+    def plan_for(self, options: Options, conversation: WarmConversation) -> WarmPlan:
+        """Build the plan, which contains all values that start a warm process and a session in it.
+
+        Raises `Refused` if the options do not allow a warm process.
+        """
+        # Do not pass max_turns to the CLI: it counts turns per session, and we count them per
+        # prompt.
         options = with_one_try_per_request(msgspec.structs.replace(options, max_turns=None, resume=None))
         check_prices(options)
         lease = conversation.lease
@@ -227,27 +240,26 @@ class Pool:
         plan = build_warm(context, lease.endpoint_for(context))
         write(plan)
         if lease.is_open and (self._gateway_lease is None or not self._gateway_lease.usable):
-            from geminids.gateway.registry import keep_open
-
-            # The address is in the environment of the processes: keep the gateway open while they live.
+            # The processes have the gateway's address in their environment, so keep the gateway
+            # open while they live.
             self._gateway_lease = keep_open()
         return plan
 
-    async def acquire_process(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
-        """Return a process with capacity for one more chat; waits for one. Raises the errors of `open`."""
-        import anyio
+    async def acquire_process(self, conversation: WarmConversation) -> tuple[WarmPlan, WarmProcess]:
+        """Wait for a process that can take one more chat. Return the plan and the process.
 
+        Raises `Refused`, `OSError`, or an error of `WarmProcess.open`.
+        """
         options = conversation.options
         plan = self.plan_for(options, conversation)
         while True:
             process = self._find_process(plan)
             if process is None:
-                assert self._changed is not None
                 await self._changed.wait()
                 continue
             self._chat_counts[id(process)] = self._chat_counts.get(id(process), 0) + 1
             self._idle_since.pop(id(process), None)
-            # From here on the conversation releases the process, also if it cannot be opened.
+            # From now on, the conversation must release the process, even if `open` fails.
             conversation.process = process
             with anyio.fail_after(options.start_timeout):
                 await process.open()
@@ -256,16 +268,23 @@ class Pool:
                     return plan, process
             process.stop()
             conversation.process = None
-            self.left(process)
+            self.release_process(process)
 
     async def is_responsive(self, process: WarmProcess) -> bool:
-        """Whether the process answers. Pings it only after some seconds without output."""
+        """Return whether the process answers.
+
+        A process that lives and has sent something recently is assumed to answer.
+        """
         if time.monotonic() - process.last_update_at < _PING_AFTER:
             return process.alive
         return await process.is_responsive()
 
     def turn_ended(self, process: WarmProcess | None) -> None:
-        """Retire the process if it reached its limit of turns or memory."""
+        """Check the limits of a process after a turn. Without a process, do nothing.
+
+        If the process has reached a limit, it gets no new chats, and stops after its last chat. If
+        it uses more than twice the allowed memory, and no turn runs in it, it is stopped at once.
+        """
         if process is None:
             return
         memory = process.memory() if process.turns % _MEMORY_CHECK_TURNS == 0 else 0
@@ -273,29 +292,38 @@ class Pool:
             process.retiring = True
             self._stop_if_unused(process)
         if memory > 2 * self._memory and not process.busy:
-            # Far over the limit: do not wait for its chats. Each continues in another process at its next turn.
+            # It uses far too much memory, so do not wait for the end of its chats. Each chat
+            # continues in another process at its next turn.
             process.stop()
 
-    def left(self, process: WarmProcess) -> None:
-        """Count a chat that left the process; retire or stop the process if it is due."""
+    def release_process(self, process: WarmProcess) -> None:
+        """Record that a chat has left the process.
+
+        If the process has reached a limit, or was started with the gateway token of one chat (in an
+        environment variable), it gets no new chats, and stops after its last chat.
+        """
         key = id(process)
         self._chat_counts[key] = max(0, self._chat_counts.get(key, 0) - 1)
         has_chat_token = process.plan.route.kind == "gateway" and not process.plan.signs_in_sessions
         if has_chat_token or process.sessions >= self._sessions or process.memory() > self._memory:
-            # The environment of the process holds the token of the chat that left: no other chat can use it.
+            # With a chat's own token in its environment, no other chat can use the process.
             process.retiring = True
         if not self._chat_counts[key]:
             self._idle_since[key] = time.monotonic()
             self._stop_if_unused(process)
         self._notify_waiters()
 
-    def closed(self, chat: Chat) -> None:
+    def chat_closed(self, chat: Chat) -> None:
         self._open_chats.discard(chat)
 
-    # Processes.
+    # Start and stop processes.
 
     def _find_process(self, plan: WarmPlan) -> WarmProcess | None:
-        """The process with the fewest chats that fits the plan, or a new one; None if all are in use."""
+        """Return the process with the fewest chats of those that fit the plan, or else a new one.
+
+        Return None if the pool is full. One process without chats, if there is one, is then
+        stopped, so that a new process can start later.
+        """
         fitting = [
             process
             for process in self._processes
@@ -311,14 +339,17 @@ class Pool:
             return self._spawn(plan)
         for process in self._processes:
             if not self._chat_counts.get(id(process), 0) and not process.retiring:
-                process.stop()  # a new process can start when this one is gone
+                process.stop()  # a new process can start when this one has ended
                 break
         return None
 
     def _spawn(self, plan: WarmPlan) -> WarmProcess:
         assert self._tasks is not None
-        process = WarmProcess(plan, grace=self.options.grace, line_limit=self.options.line_limit)
-        process.start()
+        options = self.options
+        cli = spawn_warm(plan)
+        from geminids.warm.acp.process import WarmProcess  # imported late (psutil): the CLI already loads
+
+        process = WarmProcess(plan, cli, grace=options.grace, line_limit=options.line_limit)
         if self._gateway_lease is not None:
             self._gateway_lease.begin()
         self._processes.append(process)
@@ -336,11 +367,16 @@ class Pool:
             self._report_ended(process)
 
     def _report_ended(self, process: WarmProcess) -> None:
-        """Report the processes that ended with a warm process and that no turn could report as its own."""
+        """Emit a notice about processes that were ended together with a warm process.
+
+        It is unknown which chat started them, so a chat may still have used them.
+        """
         others = [ended for ended in process.ended if ended.pid != process.pid]
         if others and self._on_notice is not None:
             listed = ", ".join(f"{ended.pid} {process.redactor.text(ended.command)[:80]}" for ended in others)
-            text = f"ended with a warm process, because their chat is unknown: {listed}"
+            text = (
+                f"ended these processes together with a warm process, because their chat is unknown: {listed}"
+            )
             self._on_notice(self._numbers.notice("warning", "leftovers", text))
 
     def _stop_if_unused(self, process: WarmProcess) -> None:
@@ -349,8 +385,6 @@ class Pool:
 
     async def _stop_idle_processes(self) -> None:
         """Stop processes that have had no chat for `idle` seconds."""
-        import anyio
-
         while True:
             await anyio.sleep(min(_IDLE_CHECK, self.idle / 4))
             now = time.monotonic()
@@ -360,8 +394,5 @@ class Pool:
                     process.stop()
 
     def _notify_waiters(self) -> None:
-        import anyio
-
-        waiting, self._changed = self._changed, anyio.Event()
-        if waiting is not None:
-            waiting.set()
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()

@@ -1,5 +1,8 @@
-"""Find out which processes belong to which chat. All processes of a warm process carry the same mark, and
-some outlive their tool."""
+"""Find out which chat started a process.
+
+The environment does not show this, because all processes that a warm process starts have the same
+mark (a variable) in their environment. Some of them outlive the tool that started them.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,32 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+
+import psutil
 
 from geminids.process.marker import Mark
-
-if TYPE_CHECKING:
-    import psutil
+from geminids.process.tree import marked
 
 __all__ = ["ShellTracker"]
 
 
-# The kernel rounds start times down to hundredths of a second.
+# The kernel rounds the start time of a process down to hundredths of a second.
 _CLOCK_TOLERANCE = 0.03
-# A tool starts before we are notified. If its call id has no time, assume at most this many seconds.
+# A tool starts before the CLI reports it. If its call id contains no time, assume that it started
+# at most this many seconds before.
 _NOTICE_DELAY = 0.5
 _CALL_TIME = re.compile(r"[-_](\d{13})[-_]\d+\Z")
+# A time in a call id is not trusted if it is more than this many seconds ago.
 _LONG_AGO = 3600.0
 
 
 class ShellTracker:
-    """Remembers when the shell tools of each chat ran, and under which process groups.
+    """Records when the shell tools of each chat ran, and in which process groups.
 
-    A process belongs to a chat if it is in the process group of one of its tools, or descends from a process of the
-    chat, or started while only this chat ran a shell tool. Processes in the session of the warm process itself
-    (an MCP server, git) are not tools.
+    A process belongs to a chat in three cases: it is in the process group of one of the chat's
+    tools, it descends from a process of the chat, or it started while only this chat ran a shell
+    tool. Processes in the operating system's session of the warm process (an MCP server, git) are
+    not tools.
     """
 
     def __init__(self, pid: int, mark: Mark) -> None:
@@ -41,19 +46,23 @@ class ShellTracker:
         self._open: dict[tuple[str, str], list[float]] = {}
         self._groups: dict[str, set[int]] = {}
 
-    def began(self, chat: str, call_id: str, *, now: bool = False) -> None:
-        """A shell tool of this chat starts; `now`: it waited for our permission, so it did not start earlier."""
+    def shell_started(self, chat: str, call_id: str, *, now: bool = False) -> None:
+        """Record the start of a shell tool.
+
+        `now` is True if the tool has just received our permission, and so cannot have started
+        earlier.
+        """
         span = [time.time() - _CLOCK_TOLERANCE if now else _earliest_start(call_id), float("inf")]
         self._spans.setdefault(chat, []).append(span)
         self._open[chat, call_id] = span
 
-    def ended(self, chat: str, call_id: str) -> None:
+    def shell_ended(self, chat: str, call_id: str) -> None:
         span = self._open.pop((chat, call_id), None)
         if span is not None:
             span[1] = time.time() + _CLOCK_TOLERANCE
 
-    def group(self, chat: str, group: int) -> None:
-        """The CLI reported the process group of a tool of this chat."""
+    def add_group(self, chat: str, group: int) -> None:
+        """Record a process group that the CLI reported for a tool of this chat."""
         self._groups.setdefault(chat, set()).add(group)
 
     def forget(self, chat: str) -> None:
@@ -61,32 +70,39 @@ class ShellTracker:
         for key in [key for key in self._open if key[0] == chat]:
             del self._open[key]
 
-    def had_any(self, chat: str) -> bool:
+    def has_run_shells(self, chat: str) -> bool:
         return chat in self._spans
 
-    def of(self, chat: str, since: float = 0.0) -> list[psutil.Process]:
-        """The live processes of this chat; with `since`, only those that started after it."""
+    def processes_of(self, chat: str, since: float = 0.0) -> list[psutil.Process]:
+        """Return the chat's running processes that started at `since` (Unix time) or later."""
         own = [process for process, owners in self._owners() if owners == {chat}]
         return [process for process in own if not since or _start_time(process) >= since]
 
     def running_since(self, chat: str) -> float | None:
-        """Start time of the oldest tool that is still running."""
+        """Return the start time of the chat's oldest tool that still runs, or None if none runs."""
         return min((span[0] for (owner, _), span in self._open.items() if owner == chat), default=None)
 
-    def unclear(self) -> list[psutil.Process]:
-        """Processes that may belong to several chats or to none. They end with the warm process."""
+    def unclear_processes(self) -> list[psutil.Process]:
+        """Return the processes that may belong to several chats or to none.
+
+        They end together with the warm process.
+        """
         return [process for process, owners in self._owners() if len(owners) != 1]
 
-    def strays(self) -> list[psutil.Process]:
-        """Unclear processes that do not descend from the warm process: daemons."""
-        return [process for process in self.unclear() if self._pid not in _parents(process)]
+    def stray_processes(self) -> list[psutil.Process]:
+        """Return processes of an unknown chat that do not descend from the warm process.
+
+        Daemons are an example. These processes are a part of `unclear_processes`.
+        """
+        return [process for process in self.unclear_processes() if self._pid not in _parents(process)]
 
     def _owners(self) -> Iterator[tuple[psutil.Process, set[str]]]:
-        """Each live process that a tool started, with the chats that it may belong to."""
+        """Yield each running process that a tool started, with the chats to which it may belong."""
         owners_of: dict[int, set[str]] = {}
         processes = {process.pid: process for process in _tool_processes(self._pid, self._mark)}
         ancestors = {pid: _parents(process) for pid, process in processes.items()}
-        # Parents first: a child of a tool belongs to its chat, even if other chats ran tools at that time.
+        # Begin with the parents: a child of a tool belongs to the tool's chat, even if other chats
+        # ran tools at that time.
         for pid in sorted(processes, key=lambda pid: len(ancestors[pid])):
             process = processes[pid]
             parent = next((ancestor for ancestor in ancestors[pid] if ancestor in owners_of), None)
@@ -108,17 +124,18 @@ class ShellTracker:
 
 
 def _earliest_start(call_id: str) -> float:
-    """The earliest possible start of a tool. The call id holds the time at which the model made the call."""
+    """Return the earliest time at which a tool can have started.
+
+    A call id usually contains the time at which the model called the tool.
+    """
     now = time.time()
     match = _CALL_TIME.search(call_id)
-    made = int(match[1]) / 1000 if match else 0.0
-    return made - _CLOCK_TOLERANCE if now - _LONG_AGO < made <= now else now - _NOTICE_DELAY
+    called_at = int(match[1]) / 1000 if match else 0.0
+    return called_at - _CLOCK_TOLERANCE if now - _LONG_AGO < called_at <= now else now - _NOTICE_DELAY
 
 
 def _parents(process: psutil.Process) -> list[int]:
-    """The pids of its ancestors, nearest first."""
-    import psutil
-
+    """Return the process ids of a process's ancestors, the nearest first."""
     try:
         return [parent.pid for parent in process.parents()]
     except (psutil.Error, OSError):
@@ -126,8 +143,6 @@ def _parents(process: psutil.Process) -> list[int]:
 
 
 def _tool_processes(pid: int, mark: Mark) -> Iterable[psutil.Process]:
-    from geminids.process.tree import marked
-
     session = _or_none(os.getsid, pid)
     for process in marked(str(mark)):
         if process.pid != pid and _or_none(os.getsid, process.pid) != session:
@@ -135,9 +150,10 @@ def _tool_processes(pid: int, mark: Mark) -> Iterable[psutil.Process]:
 
 
 def _start_time(process: psutil.Process) -> float:
-    """Start time by our own clock: psutil adds a boot time that has only a resolution of one second."""
-    import psutil
+    """Return the start time of a process by our own clock.
 
+    The value of psutil can be off by a second, because psutil rounds the boot time to seconds.
+    """
     try:
         started: float = process.create_time()
     except (psutil.Error, OSError):

@@ -1,11 +1,16 @@
-"""A single run on the warm transport, in its own process: for runs with a permission callback."""
+"""Use a warm process for a single run.
+
+A run that asks for permission needs one, because a headless CLI cannot ask.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from geminids.events.model import EndedProcess
 from geminids.gateway.request_log import RequestLog
+from geminids.gemini.protocol.acp.calls import Content
 from geminids.launch.build import build_warm
 from geminids.launch.errors import Refused
 from geminids.launch.plan import WarmPlan
@@ -19,20 +24,25 @@ from geminids.run.recorder import RunRecorder
 from geminids.run.session_claim import Claim
 from geminids.run.starter import ResumeHeadless
 from geminids.run.stopping import listed
-from geminids.warm.attempt import WarmAttempt
-from geminids.warm.permissions.decide import OnPermission
-from geminids.warm.process import WarmProcess
-from geminids.warm.prompt import blocks_of, is_command
-from geminids.warm.session import Conversation, GoOn
+from geminids.warm.acp.prompt import encode_prompt, is_command
+from geminids.warm.acp.spawn import spawn_warm
+from geminids.warm.permissions.answer import OnPermission
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
+
+    from geminids.warm.acp.process import WarmProcess
+    from geminids.warm.attempt import WarmAttempt
+    from geminids.warm.conversation import GoOn, WarmConversation
 
 __all__ = ["SingleRun"]
 
 
 class SingleRun:
-    """Starts the attempts of one run in one process. The process is replaced if it ends before the run does."""
+    """Starts the attempts of one run in one warm process.
+
+    If the process ends before the run does, a new process replaces it.
+    """
 
     go_on: GoOn = "handover"
 
@@ -50,21 +60,22 @@ class SingleRun:
         self._lease = lease
         self._log = log
         self._on_permission = on_permission
-        self._conversation: Conversation | None = None
+        self._conversation: WarmConversation | None = None
         self._plan: WarmPlan | None = None
         self._processes: list[WarmProcess] = []
         self._tasks: TaskGroup | None = None
 
     def first(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> WarmAttempt | str:
-        """Spawn the process; returns the reason if this run cannot be warm. Raises `Refused` or OSError."""
+        """Start the process and return the first attempt.
+
+        If this run cannot use a warm process, return the reason as text. Raises `Refused` or
+        `OSError`.
+        """
         reason = why_not_warm(options)
         if reason is None and is_command(prompt) and not options.literal:
-            reason = "the warm transport does not run CLI commands"
+            reason = "a warm process does not run CLI commands"
         if reason is not None:
             return reason
-        self._conversation = conversation = Conversation(
-            self, options, self._claim, self._lease, asks=True, is_reported=True
-        )
         try:
             context = self._prepare(options)
         except Refused as refused:
@@ -72,11 +83,18 @@ class SingleRun:
                 raise
             return refused.failure.message
         recorder, self.cwd = self._recorder, context.cwd
-        blocks = blocks_of(prompt, options, context.cwd, recorder.run_id)
+        blocks = encode_prompt(prompt, options, context.cwd, recorder.run_id)
         plan = self._plan = self._write_plan(context)
         if (notice := route_notice(plan.route)) is not None:
             recorder.emit_notice(*notice)
-        process = conversation.process = self._spawn(plan)
+        process = self._spawn(plan, options)
+        # Imported late, because it imports anyio: now the CLI loads at the same time.
+        from geminids.warm.conversation import WarmConversation
+
+        self._conversation = conversation = WarmConversation(
+            self, options, self._claim, self._lease, asks=True, is_reported=True
+        )
+        conversation.process = process
         recorder.redactor = process.redactor
         notices = [recorder.notice(*notice) for notice in workspace_notices(plan.neutralised)]
         started = recorder.make_started(
@@ -84,26 +102,32 @@ class SingleRun:
             model=options.model,
             cwd=plan.cwd,
             cli_version=plan.gemini.version,
-            lane="warm",
+            transport="warm",
             pid=process.pid,
             approval=options.approval,
             prompt=recorder.redact(prompt),
         )
         recorder.emit([*notices, started])
-        return WarmAttempt(
-            conversation,
-            prompt,
-            options,
-            recorder,
-            self._log,
-            self._on_permission,
-            resume_headless,
-            blocks=blocks,
-            is_announced=True,
-        )
+        return self._make_attempt(prompt, options, resume_headless, blocks)
 
     def next(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> WarmAttempt:
         """Create a further attempt in the same conversation."""
+        return self._make_attempt(prompt, options, resume_headless)
+
+    def _make_attempt(
+        self,
+        prompt: str,
+        options: Options,
+        resume_headless: ResumeHeadless,
+        blocks: Sequence[Content] | None = None,
+    ) -> WarmAttempt:
+        """Create an attempt.
+
+        `blocks` is the encoded prompt. Only the first attempt gets it, and the event `Started` of
+        that attempt was already emitted.
+        """
+        from geminids.warm.attempt import WarmAttempt  # imported late: it imports anyio
+
         assert self._conversation is not None
         return WarmAttempt(
             self._conversation,
@@ -113,6 +137,8 @@ class SingleRun:
             self._log,
             self._on_permission,
             resume_headless,
+            blocks=blocks,
+            is_started_emitted=blocks is not None,
         )
 
     def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
@@ -120,7 +146,7 @@ class SingleRun:
         self._conversation.attempt_ended(prompt, facts, self._recorder, repeats=repeats)
 
     async def open(self) -> None:
-        """Start to serve the process."""
+        """Start to read the messages of the process."""
         import anyio
 
         self._tasks = anyio.create_task_group()
@@ -128,7 +154,10 @@ class SingleRun:
         self._tasks.start_soon(self._processes[-1].serve)
 
     async def close(self) -> tuple[EndedProcess, ...]:
-        """End the process and everything that it started; returns the other processes that had to be ended."""
+        """End the CLI and all its processes.
+
+        Return the processes that had to be terminated, without the CLI itself.
+        """
         import anyio
 
         try:
@@ -136,7 +165,7 @@ class SingleRun:
                 for process in self._processes:
                     process.stop()
                 for process in self._processes:
-                    await process.gone()
+                    await process.wait_gone()
         finally:
             if self._tasks is not None:
                 await self._tasks.__aexit__(None, None, None)
@@ -147,9 +176,9 @@ class SingleRun:
             if ended.pid != process.pid
         )
 
-    # Called by the conversation.
+    # These methods are called by the conversation.
 
-    def plan_for(self, options: Options, conversation: Conversation) -> WarmPlan:
+    def plan_for(self, options: Options, conversation: WarmConversation) -> WarmPlan:
         return self._write_plan(self._prepare(options))
 
     def _prepare(self, options: Options) -> Context:
@@ -160,12 +189,12 @@ class SingleRun:
         write(plan)
         return plan
 
-    async def acquire_process(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
+    async def acquire_process(self, conversation: WarmConversation) -> tuple[WarmPlan, WarmProcess]:
         assert self._plan is not None and self._tasks is not None
         process = self._processes[-1]
         if not process.alive or self._lease.is_dead:
             self._plan = self.plan_for(conversation.options, conversation)
-            process = self._spawn(self._plan)
+            process = self._spawn(self._plan, conversation.options)
             self._tasks.start_soon(process.serve)
         conversation.process = process
         return self._plan, process
@@ -173,13 +202,14 @@ class SingleRun:
     async def is_responsive(self, process: WarmProcess) -> bool:
         return process.alive
 
-    def left(self, process: WarmProcess) -> None:
-        """Nothing to do: the process ends with the run."""
+    def release_process(self, process: WarmProcess) -> None:
+        """Do nothing, because the process ends with the run."""
 
-    def _spawn(self, plan: WarmPlan) -> WarmProcess:
-        assert self._conversation is not None
-        options = self._conversation.options
-        process = WarmProcess(plan, grace=options.grace, line_limit=options.line_limit)
-        process.start()
+    def _spawn(self, plan: WarmPlan, options: Options) -> WarmProcess:
+        cli = spawn_warm(plan)
+        # Imported late, because it imports anyio and psutil: now the CLI loads at the same time.
+        from geminids.warm.acp.process import WarmProcess
+
+        process = WarmProcess(plan, cli, grace=options.grace, line_limit=options.line_limit)
         self._processes.append(process)
         return process

@@ -1,4 +1,4 @@
-"""The configuration of an agent: the form, what is stored, what is wrong with it, and who the adapter is."""
+"""Tests of the Leadmetrics configuration: form fields, stored values, problems and the identity."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 from geminids import OptionsError
 from geminids.adapters.leadmetrics import (
     GeminiLocalConfig,
+    agent_configuration_doc,
     build_config,
     config_fields,
-    configuration_doc,
     identity,
+    models,
     options_of,
     validate_config,
 )
@@ -27,8 +28,8 @@ def _names(config: dict[str, Any]) -> list[str]:
     return [problem.name for problem in validate_config(config)]
 
 
-def test_the_documents_configuration(tmp_path: Path) -> None:
-    """Every field of the document becomes the option that does it; a folder that is absent will be made."""
+def test_documented_fields(tmp_path: Path) -> None:
+    """Every field of the document sets its option. A missing `cwd` will be created."""
     file = tmp_path / "AGENT.md"
     file.write_text("Be kind.\n")
     config = {
@@ -48,27 +49,27 @@ def test_the_documents_configuration(tmp_path: Path) -> None:
     assert (options.timeout, options.grace, options.approval) == (90, 2, "yolo")
 
 
-def test_the_documents_defaults() -> None:
-    """120 seconds, 5 of grace, no yolo, and the model of the CLI's own choice."""
+def test_documented_defaults() -> None:
+    """The defaults are 120 seconds, 5 seconds of grace, no yolo, and the CLI's own model."""
     options = options_of({"cwd": "."})
     assert (options.timeout, options.grace, options.approval, options.model) == (120, 5, "default", None)
 
 
 @pytest.mark.parametrize("zero", [0, 0.0, "0", " 0 "])
-def test_no_limit_is_0(zero: object) -> None:
-    """Paperclip's word for "no time-out"."""
+def test_timeout_0_means_no_limit(zero: object) -> None:
+    """`timeoutSec` 0 means no time limit, as in Paperclip."""
     assert options_of({"cwd": ".", "timeoutSec": zero}).timeout is None
 
 
-def test_a_form_gives_text() -> None:
-    """Numbers, switches and variables as text; what is empty was not given."""
+def test_values_of_a_form_are_text() -> None:
+    """Numbers, switches and variables may be text. Empty values count as missing."""
     form = {"cwd": ".", "timeoutSec": "60", "yolo": "on", "model": "", "env": "A=1\nB=2", "graceSec": ""}
     config = build_config(form)
     assert config == GeminiLocalConfig(cwd=".", timeout_sec=60, yolo=True, env={"A": "1", "B": "2"})
 
 
-def test_what_is_stored_is_read_again() -> None:
-    """A configuration as JSON, and back: the same options, further ones and taken-away limits too."""
+def test_stored_configuration_is_read_back() -> None:
+    """A configuration that is stored as JSON gives the same options when it is read."""
     form = {
         "cwd": ".",
         "maxTurns": "5",
@@ -82,15 +83,16 @@ def test_what_is_stored_is_read_again() -> None:
     config = build_config(form)
     stored = json.loads(msgspec.json.encode(config))
     assert set(stored) == {"cwd", "timeoutSec", "command", "options", "helloProbeTimeoutSec"}
-    again = options_of(stored)
-    assert again == options_of(form) == options_of(config)
-    assert (again.max_turns, again.idle_timeout, again.timeout) == (5, None, None)
-    assert (again.approval, again.permissions.shell, again.gemini) == ("auto_edit", "deny", "0.61.0")
+    options = options_of(stored)
+    assert options == options_of(form) == options_of(config)
+    assert (options.max_turns, options.idle_timeout, options.timeout) == (5, None, None)
+    assert (options.approval, options.permissions.shell, options.gemini) == ("auto_edit", "deny", "0.61.0")
     assert build_config(stored) == config
 
 
-def test_every_problem_is_told_at_once_by_the_forms_own_names() -> None:
-    """Wrong values, unknown names, what is missing, and what only the orchestrator may say."""
+def test_all_problems_are_reported() -> None:
+    """All problems are reported at once, by their field names.
+    They are invalid values, unknown and forbidden names, and a missing `cwd`."""
     config = {
         "timeoutSec": "soon",
         "graceSec": -1,
@@ -107,17 +109,25 @@ def test_every_problem_is_told_at_once_by_the_forms_own_names() -> None:
     assert len(raised.value.problems) == 9
 
 
+@pytest.mark.parametrize("value", ["maybe", "plan", "auto_edit", 2, []])
+def test_yolo_is_true_or_false(value: Any) -> None:
+    """`yolo` is a switch. Any other value is a problem that says so; it is no approval mode."""
+    [problem] = validate_config({"cwd": ".", "yolo": value})
+    assert (problem.name, problem.message) == ("yolo", "is not true or false")
+
+
 @pytest.mark.parametrize("config", [None, [], "cwd", 42])
-def test_what_is_no_configuration_at_all(config: Any) -> None:
-    """A stored value that is no object is one problem, and no exception of Python's."""
+def test_configuration_that_is_not_an_object(config: Any) -> None:
+    """A stored value that is not an object is one problem, and
+    `build_config` raises OptionsError."""
     [problem] = validate_config(config)
     assert problem.name == "config"
     with pytest.raises(OptionsError, match="not an object"):
         build_config(config)
 
 
-def test_further_options_that_are_no_object() -> None:
-    """They are not passed over."""
+def test_options_must_be_an_object() -> None:
+    """A value of `options` that is not an object is a problem. Empty values are accepted."""
     assert _names({"cwd": ".", "options": [1]}) == ["options"]
     assert _names({"cwd": ".", "options": ""}) == _names({"cwd": ".", "options": None}) == []
 
@@ -132,15 +142,15 @@ def test_further_options_that_are_no_object() -> None:
     ],
     ids=["cwd", "grace", "timeout", "command"],
 )
-def test_two_values_for_one_thing(config: dict[str, Any], name: str) -> None:
-    """Nobody could say which of them is meant; the same value twice is no problem."""
+def test_conflicting_values(config: dict[str, Any], name: str) -> None:
+    """Two different values for the same option are a problem. The same value twice is not."""
     [problem] = validate_config(config)
-    assert (problem.name, problem.message) == (name, "is given twice, with two values")
+    assert (problem.name, problem.message) == (name, "is set twice, with different values")
     assert validate_config({"cwd": ".", "options": {"cwd": "."}}) == ()
 
 
-def test_values_beyond_all_bounds() -> None:
-    """A number that no float can be, and a value as deep as JSON can be: problems, by their names."""
+def test_extreme_values() -> None:
+    """A very large number and a very deep value are reported as problems of their fields."""
     deep: dict[str, Any] = {}
     for _ in range(3000):
         deep = {"a": deep}
@@ -148,8 +158,8 @@ def test_values_beyond_all_bounds() -> None:
     assert _names({"cwd": ".", "model": deep, "timeoutSec": deep}) == ["model", "timeoutSec"]
 
 
-def test_a_configuration_of_paperclips_that_asks_for_nothing_else() -> None:
-    """Its own fields are no problem while they ask for what is done anyway."""
+def test_paperclip_fields_with_default_values() -> None:
+    """Paperclip's own fields are accepted if their values change nothing."""
     config = {
         "cwd": ".",
         "command": "gemini",
@@ -166,21 +176,40 @@ def test_a_configuration_of_paperclips_that_asks_for_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, True, "", [], "1e99"])
-def test_the_limit_of_the_probe(seconds: object) -> None:
-    """A number of seconds above 0; empty is the default."""
-    wrong = [] if seconds == "" else ["helloProbeTimeoutSec"]
-    assert _names({"cwd": ".", "helloProbeTimeoutSec": seconds}) == wrong
+def test_probe_timeout(seconds: object) -> None:
+    """`helloProbeTimeoutSec` must be a number above 0, or empty for the default."""
+    expected = [] if seconds == "" else ["helloProbeTimeoutSec"]
+    assert _names({"cwd": ".", "helloProbeTimeoutSec": seconds}) == expected
 
 
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    """A file cannot be worked in."""
+def test_unknown_names_in_a_template() -> None:
+    """A template name that no run can have is a problem that lists the known names."""
+    template = r"{{agent.nme}} {{agentId}} {{company.id}} {{context.issue.id}} {{prompt}} \{{plain}} {{x:1}}"
+    (problem,) = validate_config({"cwd": ".", "promptTemplate": template})
+    assert problem.name == "promptTemplate"
+    assert problem.message.startswith("unknown names: {{agent.nme}}; the known names are prompt, agentId, ")
+    assert validate_config({"cwd": ".", "promptTemplate": template.replace("nme", "name")}) == ()
+
+
+@pytest.mark.parametrize("seconds", [-1, "-1", -0.5])
+def test_a_negative_timeout(seconds: object) -> None:
+    """The problem of a negative `timeoutSec` says that 0 is allowed."""
+    (problem,) = validate_config({"cwd": ".", "timeoutSec": seconds})
+    assert (problem.name, problem.message) == (
+        "timeoutSec",
+        f"is {seconds} seconds; it must be 0 (no limit) or more",
+    )
+
+
+def test_cwd_must_be_a_folder(tmp_path: Path) -> None:
+    """A file as `cwd` is a problem."""
     file = tmp_path / "file"
     file.touch()
     assert _names({"cwd": str(file)}) == ["cwd"]
 
 
 def test_secrets_are_not_shown() -> None:
-    """The text of a configuration in a log has none of its variables."""
+    """Neither the repr of a configuration nor a problem contains the value of a variable."""
     config = build_config({"cwd": ".", "env": {"GEMINI_API_KEY": "very-secret"}})
     assert "very-secret" not in repr(config)
     problems = validate_config({"cwd": ".", "env": "GEMINI_API_KEY very-secret"})
@@ -188,23 +217,29 @@ def test_secrets_are_not_shown() -> None:
     assert "very-secret" not in repr(problems)
 
 
-def test_who_the_adapter_is() -> None:
-    """Type key, label, default model, the models of a release, the form, and the page about it: plain data."""
-    said = json.loads(msgspec.json.encode(identity()))
-    assert (said["type"], said["label"], said["defaultModel"]) == (
+def test_identity() -> None:
+    """The identity has the type, the label, the models of the release and
+    the documentation page."""
+    encoded = json.loads(msgspec.json.encode(identity()))
+    assert (encoded["type"], encoded["label"], encoded["defaultModel"]) == (
         "gemini_local",
         "Gemini CLI (local)",
         "auto",
     )
-    assert {"id": "gemini-2.5-pro", "label": "Gemini 2.5 Pro"} in said["models"]
-    assert said["models"][0] == {"id": "auto", "label": "Auto"}
-    assert said["agentConfigurationDoc"] == configuration_doc()
+    assert {"id": "gemini-2.5-pro", "label": "Gemini 2.5 Pro"} in encoded["models"]
+    assert encoded["models"][0] == {"id": "auto", "label": "Auto"}
+    assert encoded["agentConfigurationDoc"] == agent_configuration_doc()
     old = {model.id for model in identity(release_of("0.54.4")).models}
     assert "gemini-3.8-flash" not in old and "gemini-2.5-pro" in old
+    assert models("0.54.4") == identity(release_of("0.54.4")).models == identity("0.54.4").models
+    means = {model.id: model.means for model in models("0.61.0")}
+    assert (means["pro"], means["flash"]) == ("gemini-3.1-pro-preview", "gemini-3.8-flash")
+    assert means["auto"] is means["gemini-2.5-pro"] is None
 
 
-def test_the_form_has_the_documented_fields_first_and_then_every_option() -> None:
-    """One schema: what the form offers is what is read, and nothing of ours is left out but what is the run's."""
+def test_form_fields() -> None:
+    """The form has the documented fields first and then every option that
+    is not set for each run."""
     names = [field.name for field in config_fields()]
     assert names[:8] == [
         "cwd",
@@ -217,19 +252,20 @@ def test_the_form_has_the_documented_fields_first_and_then_every_option() -> Non
         "yolo",
     ]
     assert len(names) == len(set(names))
-    # Five are said for each run, or always so; `approval` is `yolo` here.
+    # Five options are fixed or set for each run; `approval` appears as `yolo`.
     assert len(names) == len(option_fields()) - 5
     by_name = {field.name: field for field in config_fields()}
     assert by_name["cwd"].required
     assert (by_name["timeoutSec"].default, by_name["graceSec"].default) == (120, 5)
     assert by_name["env"].secret
+    assert "variables" not in by_name["promptTemplate"].description
     defaults = {name: field.default for name, field in by_name.items() if field.default is not None}
     assert _names({"cwd": ".", **defaults}) == []
 
 
-def test_the_page_names_every_field() -> None:
-    """With its kind, its default, and what it does."""
-    page = configuration_doc()
+def test_page_describes_every_field() -> None:
+    """The documentation page describes every field with its kind, its default and its meaning."""
+    page = agent_configuration_doc()
     for field in config_fields():
         assert f"- `{field.name}` (" in page
         assert field.description in page

@@ -1,4 +1,4 @@
-"""Agents with a role and a memory of where they were."""
+"""Tests of `AgentInstance`: an agent with a role that continues its own session."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
+from fake_agents import FakeAgent, behaviours, done, event
 from geminids.adapters.sublang import AgentEvent, AgentInstance, AgentOptions, Deadline
 from geminids.errors import GeminidsError, OptionsError
-from made_up_agents import Parrot, done, event, ways
 
 pytestmark = pytest.mark.anyio
 
@@ -27,64 +27,69 @@ async def _run(instance: AgentInstance, **options: Any) -> list[AgentEvent]:
 
 
 async def test_the_role_is_on_every_event() -> None:
-    """Also on those that we make; without a role there is none, whatever the adapter says."""
-    assert {one.role for one in await _run(AgentInstance(Parrot(ways.raises), role="critic"))} == {"critic"}
+    """Every event has the role of the instance, including events that geminids adds.
+    Without a role, a role from the adapter is removed."""
+    assert {one.role for one in await _run(AgentInstance(FakeAgent(behaviours.raises), role="critic"))} == {
+        "critic"
+    }
 
-    async def way(prompt: str, options: AgentOptions) -> AsyncIterator[AgentEvent]:
+    async def behaviour(prompt: str, options: AgentOptions) -> AsyncIterator[AgentEvent]:
         yield event("done", {}, role="usurper")
 
-    assert [one.role for one in await _run(AgentInstance(Parrot(way)))] == [None]
+    assert [one.role for one in await _run(AgentInstance(FakeAgent(behaviour)))] == [None]
 
 
-async def test_each_run_goes_on_with_the_last() -> None:
-    """The token of a `done` is what the next run resumes; False does not."""
-    parrot = Parrot()
-    instance = AgentInstance(parrot, AgentOptions(model="m"))
+async def test_runs_continue_the_last_session() -> None:
+    """Each run resumes with the token of the last `done`. `resume=False` starts a new session."""
+    agent = FakeAgent()
+    instance = AgentInstance(agent, AgentOptions(model="m"))
     await _run(instance)
     assert instance.resume_token == "t-1"
     await _run(instance)
     await _run(instance, resume=False)
     await _run(instance, resume="other")
-    assert [options.resume for _, options in parrot.seen] == [None, "t-1", None, "other"]
-    assert {options.model for _, options in parrot.seen} == {"m"}
+    assert [options.resume for _, options in agent.seen] == [None, "t-1", None, "other"]
+    assert {options.model for _, options in agent.seen} == {"m"}
 
 
-@pytest.mark.parametrize("way", ["raises", "stops_short"])
-async def test_a_run_that_breaks_forgets(way: str) -> None:
-    """Nobody knows what state such a session is in."""
-    instance = AgentInstance(Parrot(getattr(ways, way)))
+@pytest.mark.parametrize("behaviour", ["raises", "stops_short"])
+async def test_failed_run_clears_the_token(behaviour: str) -> None:
+    """A run that raises or ends without `done` clears the token, as the
+    session state is unknown."""
+    instance = AgentInstance(FakeAgent(getattr(behaviours, behaviour)))
     instance._keep("t-0")
     await _run(instance)
     assert instance.resume_token is None
 
 
-async def test_a_done_without_a_token_forgets() -> None:
-    """The adapter says that there is nothing to go on with."""
+async def test_done_without_a_token_clears_the_token() -> None:
+    """A `done` event without a token clears the stored token."""
 
-    async def way(prompt: str, options: AgentOptions) -> AsyncIterator[AgentEvent]:
+    async def behaviour(prompt: str, options: AgentOptions) -> AsyncIterator[AgentEvent]:
         yield done(token=None)
 
-    instance = AgentInstance(Parrot(way))
+    instance = AgentInstance(FakeAgent(behaviour))
     instance._keep("t-0")
     await _run(instance)
     assert instance.resume_token is None
 
 
-async def test_an_interruption_of_ours_forgets_nothing() -> None:
-    """The token stays, before the start and while waiting; the adapter's own `done` brings its own."""
-    instance = AgentInstance(Parrot(ways.hangs))
+async def test_abort_keeps_the_token() -> None:
+    """An abort before or during a run keeps the stored token.
+    If the adapter sends its own `done`, its token is stored."""
+    instance = AgentInstance(FakeAgent(behaviours.hangs))
     instance._keep("t-0")
-    await _run(instance, abort=Deadline(0))
-    await _run(instance, abort=Deadline(0.05))
+    await _run(instance, abort_signal=Deadline(0))
+    await _run(instance, abort_signal=Deadline(0.05))
     assert instance.resume_token == "t-0"
-    heeding = AgentInstance(Parrot(ways.heeds))
-    await _run(heeding, abort=Deadline(0.05))
-    assert heeding.resume_token == "t-own"
+    obedient = AgentInstance(FakeAgent(behaviours.heeds))
+    await _run(obedient, abort_signal=Deadline(0.05))
+    assert obedient.resume_token == "t-own"
 
 
 async def test_one_run_at_a_time() -> None:
-    """A second one raises on its first step, and may begin when the first has its `done`."""
-    instance = AgentInstance(Parrot(), role="critic")
+    """A second run raises an error until the first run has its `done` event."""
+    instance = AgentInstance(FakeAgent(), role="critic")
     first = instance.run("a")
     assert (await anext(first)).type == "init"
     second = instance.run("b")
@@ -100,9 +105,9 @@ async def test_one_run_at_a_time() -> None:
     assert [one.type async for one in third][-1] == "done"
 
 
-async def test_what_belongs_to_a_call() -> None:
-    """A default token or signal would hold for every run: both are refused."""
-    with pytest.raises(OptionsError, match="resume: is an option of a call"):
-        AgentInstance(Parrot(), AgentOptions(resume="t"))
-    with pytest.raises(OptionsError, match="abort: is an option of a call"):
-        AgentInstance(Parrot(), AgentOptions(abort=Deadline(1)))
+async def test_resume_and_abort_are_options_of_a_call() -> None:
+    """`resume` and `abort_signal` cannot be defaults of an instance."""
+    with pytest.raises(OptionsError, match="resume: can be set for a run"):
+        AgentInstance(FakeAgent(), AgentOptions(resume="t"))
+    with pytest.raises(OptionsError, match="abort_signal: can be set for a run"):
+        AgentInstance(FakeAgent(), AgentOptions(abort_signal=Deadline(1)))

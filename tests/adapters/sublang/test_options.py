@@ -1,4 +1,4 @@
-"""A call's options over an instance's defaults."""
+"""Tests of merging the options of a call with the defaults of an instance."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ def _policy(**fields: Any) -> AgentOptions:
 
 
 def test_scalars() -> None:
-    """The call's value if it is given, else the default."""
+    """A value of the call wins over the default."""
     defaults = AgentOptions(cwd="/a", model="pro", max_turns=3, effort="low")
-    made = merge_options(defaults, AgentOptions(model="flash", max_turns=0))
-    assert made == AgentOptions(cwd="/a", model="flash", max_turns=0, effort="low")
+    merged = merge_options(defaults, AgentOptions(model="flash", max_turns=0))
+    assert merged == AgentOptions(cwd="/a", model="flash", max_turns=0, effort="low")
     assert merge_options(defaults, None) == defaults
 
 
 def test_permissions_are_merged_member_by_member() -> None:
-    """The call wins; its paths replace the others whole."""
+    """Permissions are merged field by field, and the call wins.
+    Its paths replace the default paths."""
     defaults = _policy(file_write="allow", shell_execute="deny", writable_paths=("a", "b"))
-    made = merge_options(defaults, _policy(shell_execute="ask", writable_paths=("c",)))
-    assert made.permissions == PermissionPolicy(
+    merged = merge_options(defaults, _policy(shell_execute="ask", writable_paths=("c",)))
+    assert merged.permissions == PermissionPolicy(
         file_write="allow", shell_execute="ask", writable_paths=("c",)
     )
     assert merge_options(defaults, AgentOptions()).permissions == defaults.permissions
@@ -33,8 +34,8 @@ def test_permissions_are_merged_member_by_member() -> None:
 
 
 @pytest.mark.parametrize("name", ["allowed_tools", "disallowed_tools"])
-def test_tool_lists_replace(name: str) -> None:
-    """Also when the call's is empty."""
+def test_tool_lists_replace_the_default(name: str) -> None:
+    """A tool list of the call replaces the default list, even if it is empty."""
     some: dict[str, Any] = {name: ("glob",)}
     none: dict[str, Any] = {name: ()}
     defaults = AgentOptions(**some)
@@ -43,9 +44,10 @@ def test_tool_lists_replace(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "stored", "used"),
+    ("resume_option", "stored", "expected"),
     [(None, "t", "t"), (None, None, None), ("own", "t", "own"), ("", "t", ""), (False, "t", None)],
 )
-def test_resume(given: Any, stored: str | None, used: str | None) -> None:
-    """A text is taken exactly, also an empty one; False begins afresh; nothing means the stored token."""
-    assert merge_options(AgentOptions(), AgentOptions(resume=given), stored).resume == used
+def test_resume(resume_option: Any, stored: str | None, expected: str | None) -> None:
+    """A token of the call is used unchanged, and False starts a new session.
+    Without a value, the stored token is used."""
+    assert merge_options(AgentOptions(), AgentOptions(resume=resume_option), stored).resume == expected

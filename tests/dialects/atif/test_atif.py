@@ -1,4 +1,4 @@
-"""Conversations as ATIF documents."""
+"""Write stored conversations as ATIF documents."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import hostile_session
 from atif_check import check
 from geminids.dialects.atif import trajectory
 from geminids.errors import SessionError
-from geminids.gemini.protocol.journal.records import Message, decode_message
+from geminids.gemini.protocol.journal.records import StoredMessage, decode_message
 from geminids.gemini.protocol.journal.stream import open_journal
 from geminids.sessions.transcript import Agents
 from recordings import FIXTURES, VERSIONS, all_files, recorded
 
-# The example of the format's description.
+# The example in the description of the format.
 _EXAMPLE: dict[str, Any] = {
     "schema_version": "ATIF-v1.8",
     "session_id": "s1",
@@ -56,23 +56,23 @@ def _document(file: Path) -> Any:
     return json.loads(b"".join(pieces))
 
 
-def _of(*records: dict[str, Any]) -> Any:
-    found = [decode_message(json.dumps(record).encode()) for record in records]
-    messages = [message for message in found if isinstance(message, Message)]
+def _document_of_records(*records: dict[str, Any]) -> Any:
+    decoded = [decode_message(json.dumps(record).encode()) for record in records]
+    messages = [message for message in decoded if isinstance(message, StoredMessage)]
     return json.loads(b"".join(trajectory(messages, session_id="s1")))
 
 
-def _changed(path: tuple[Any, ...], value: Any) -> Any:
+def _change_example(path: tuple[Any, ...], value: Any) -> Any:
     document = json.loads(json.dumps(_EXAMPLE))
-    place = document
+    parent = document
     for name in path[:-1]:
-        place = place[name]
-    place[path[-1]] = value
+        parent = parent[name]
+    parent[path[-1]] = value
     return document
 
 
-def test_the_check_takes_the_example() -> None:
-    """What the format's own description shows is valid."""
+def test_the_check_accepts_the_example() -> None:
+    """Our check accepts the example in the description of the format."""
     check(_EXAMPLE)
 
 
@@ -93,14 +93,15 @@ def test_the_check_takes_the_example() -> None:
     ],
 )
 def test_the_check_is_strict(path: tuple[Any, ...], value: Any) -> None:
-    """One thing that is wrong is found."""
+    """Our check rejects a document with one error."""
     with pytest.raises(AssertionError):
-        check(_changed(path, value))
+        check(_change_example(path, value))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_session_of_each_release(version: str) -> None:
-    """Results sit in the step of their calls, thoughts are reasoning, tokens are metrics."""
+    """For each release, results are in the step of their calls, thoughts are reasoning, and tokens
+    are metrics."""
     document = _document(recorded(version, "What is x?")[0])
     check(document)
     steps = [step for step in document["steps"] if step["source"] != "system"]
@@ -119,7 +120,8 @@ def test_a_session_of_each_release(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["0.41.2", "0.61.0"])
 def test_a_subagent_is_embedded(version: str) -> None:
-    """The call refers to it, and the totals have its tokens."""
+    """A subagent's trajectory is embedded, its call refers to it, and the totals include its
+    tokens."""
     document = _document(recorded(version, "Ask an agent.")[0])
     check(document)
     (inner,) = document["subagent_trajectories"]
@@ -135,9 +137,10 @@ def test_a_subagent_is_embedded(version: str) -> None:
 
 
 def test_every_recording_is_valid() -> None:
-    """Those with a message in them: ATIF demands a step."""
+    """Every recorded session gives a valid document. A session without messages raises
+    `SessionError`, because ATIF requires a step."""
     files = [*all_files(), *(FIXTURES.rglob("session-*.json") if FIXTURES.is_dir() else ())]
-    seen = 0
+    valid = 0
     for file in files:
         try:
             document = _document(file)
@@ -145,24 +148,26 @@ def test_every_recording_is_valid() -> None:
             assert list(open_journal(file).messages) == []
             continue
         check(document)
-        seen += 1
-    assert seen > 15
+        valid += 1
+    assert valid > 15
 
 
 def test_tool_tokens_are_prompt_tokens_and_thinking_is_completion() -> None:
-    """And the notes say so."""
+    """Tool tokens count as prompt tokens and thinking as completion tokens. The notes of the
+    document explain that."""
     tokens = {"input": 100, "output": 8, "cached": 20, "thoughts": 10, "tool": 2, "total": 120}
-    document = _of({"id": "g", "type": "gemini", "content": "x", "tokens": tokens})
+    document = _document_of_records({"id": "g", "type": "gemini", "content": "x", "tokens": tokens})
     final = document["final_metrics"]
     assert (final["total_prompt_tokens"], final["total_completion_tokens"]) == (102, 18)
     assert "tool prompts are counted as prompt tokens" in document["notes"]
 
 
-def test_odd_messages_give_valid_steps() -> None:
-    """A result without its call, a call without an id or a result, a time that is none, media."""
-    answer = {"functionResponse": {"id": "t1", "name": "glob", "response": {"output": {"a": 1}}}}
-    document = _of(
-        {"id": "r", "type": "user", "content": [answer], "timestamp": "yesterday"},
+def test_unusual_messages_give_valid_steps() -> None:
+    """A result without its call, a call without an id or a result, an invalid time, and media give
+    valid steps."""
+    result = {"functionResponse": {"id": "t1", "name": "glob", "response": {"output": {"a": 1}}}}
+    document = _document_of_records(
+        {"id": "r", "type": "user", "content": [result], "timestamp": "yesterday"},
         {"id": "g", "type": "gemini", "toolCalls": [{"name": "", "args": {}}, {"id": "", "name": "x"}]},
         {"id": "i", "type": "info", "content": "Compressed."},
         {"id": "e", "type": "info", "content": ""},
@@ -175,11 +180,11 @@ def test_odd_messages_give_valid_steps() -> None:
 
 
 def test_a_hostile_session_is_valid() -> None:
-    """Ids and names may be anything."""
+    """A session with hostile ids and names gives a valid document."""
     check(json.loads(b"".join(trajectory(hostile_session.messages(), session_id="s"))))
 
 
-def test_nothing_is_no_document() -> None:
-    """One clear error, before the first piece."""
+def test_a_session_without_messages() -> None:
+    """A session without messages raises one clear error before the first piece is written."""
     with pytest.raises(SessionError, match="no messages"):
         next(iter(trajectory([], session_id="s")))

@@ -1,4 +1,4 @@
-"""Runs as ATIF documents."""
+"""Encode runs as ATIF documents."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from geminids.events.model import (
     ToolStarted,
     Usage,
 )
-from golden import GOLDEN, check_golden, spoken
-from random_events import RECORDED, any_events, lawful_runs, recorded, text_of
+from golden import GOLDEN, check_golden, encode_recording
+from random_events import RECORDED, any_events, recorded, text_of, valid_runs
 
 _COMMON: dict[str, Any] = {"at": 1_794_800_000_000, "seq": 0, "attempt": 1, "turn": 1}
 
@@ -40,15 +40,21 @@ def _document(events: Sequence[Event]) -> Any:
 
 
 def _started(**fields: Any) -> Started:
-    given = {"session_id": "s1", "model": "flash", "cwd": "/x", "cli_version": "0.61.0", "prompt": "Do it."}
-    return Started(**{**_COMMON, "run_id": "run-1", "lane": "headless", "pid": 1, **given, **fields})
+    defaults = {
+        "session_id": "s1",
+        "model": "flash",
+        "cwd": "/x",
+        "cli_version": "0.61.0",
+        "prompt": "Do it.",
+    }
+    return Started(**{**_COMMON, "run_id": "run-1", "transport": "headless", "pid": 1, **defaults, **fields})
 
 
 def _tool(**fields: Any) -> dict[str, Any]:
     return {**_COMMON, "id": "t1", "name": "read_file", "input": {"file_path": "a"}, **fields}
 
 
-def _begin(**fields: Any) -> ToolStarted:
+def _tool_started(**fields: Any) -> ToolStarted:
     return ToolStarted(**_tool(kind="read", title="Read a", **fields))
 
 
@@ -59,28 +65,29 @@ def _tokens(role: Any = "main", **fields: Any) -> TokensUsed:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_runs(name: str) -> None:
-    """Each recorded run is a valid document, to the byte the one that was looked at."""
-    said = spoken("atif", name)
-    check(json.loads(said))
-    check_golden(GOLDEN / "atif" / f"{name}.json", said)
+    """The output for a recorded run is a valid document and equals its golden file."""
+    output = encode_recording("atif", name)
+    check(json.loads(output))
+    check_golden(GOLDEN / "atif" / f"{name}.json", output)
 
 
-@given(st.one_of(any_events, lawful_runs()))
-def test_whatever_is_heard_is_a_valid_document(events: list[AnyEvent]) -> None:
-    """No sequence of events makes it raise, and the format's rules hold for all of them."""
+@given(st.one_of(any_events, valid_runs()))
+def test_any_events_give_a_valid_document(events: list[AnyEvent]) -> None:
+    """Any events give a document that follows the rules of the format."""
     check(_document(events))
 
 
-@given(lawful_runs())
+@given(valid_runs())
 def test_text_is_preserved(events: list[AnyEvent]) -> None:
-    """The agent's messages, joined, are what it said in its last attempt."""
+    """The agent's messages join to the text of the last attempt."""
     steps = _document(events)["steps"]
-    said = "".join(step["message"] for step in steps if step["source"] == "agent")
-    assert said == text_of(events)
+    text = "".join(step["message"] for step in steps if step["source"] == "agent")
+    assert text == text_of(events)
 
 
 def test_a_run_of_tools() -> None:
-    """A step a turn: results sit in the step of their calls, with exit code and time."""
+    """Each turn is one step. Results are in the step of their calls, with the exit code of a
+    shell."""
     document = _document(recorded("tools"))
     assert [step["source"] for step in document["steps"]] == ["user", *["agent"] * 4]
     user, first, second, *_, last = document["steps"]
@@ -102,8 +109,9 @@ def test_a_run_of_tools() -> None:
     assert document["extra"]["finish_reason"] == "STOP"
 
 
-def test_a_subagent_has_a_trajectory_of_its_own() -> None:
-    """Its thoughts and calls are embedded, begin with its prompt, and its call refers to them."""
+def test_a_subagent_has_its_own_trajectory() -> None:
+    """A subagent has its own trajectory, which begins with its prompt. Its call refers to that
+    trajectory."""
     document = _document(recorded("subagent"))
     (inner,) = document["subagent_trajectories"]
     (result,) = document["steps"][1]["observation"]["results"]
@@ -115,19 +123,20 @@ def test_a_subagent_has_a_trajectory_of_its_own() -> None:
     assert document["final_metrics"]["total_prompt_tokens"] == 4000
 
 
-def test_why_it_ended_is_the_last_step() -> None:
-    """A run that did not succeed says so: in a step of the system, and in `extra`."""
+def test_the_reason_for_the_end_is_the_last_step() -> None:
+    """A run that did not succeed has its reason in a last step of the system, and its outcome in
+    `extra`."""
     document = _document(recorded("max_turns"))
     last = document["steps"][-1]
     assert last["source"] == "system"
     assert document["extra"]["outcome"] == "max_turns"
-    end = recorded("max_turns")[-1]
-    assert isinstance(end, Finished)
-    assert last["message"] == end.reason
+    finished = recorded("max_turns")[-1]
+    assert isinstance(finished, Finished)
+    assert last["message"] == finished.reason
 
 
 def test_a_run_that_never_began() -> None:
-    """Not one event, and still a valid document: with an empty step, and no outcome."""
+    """Without events the document is valid: it has one empty step and no outcome."""
     document = _document([])
     check(document)
     assert [step["message"] for step in document["steps"]] == [""]
@@ -136,7 +145,7 @@ def test_a_run_that_never_began() -> None:
 
 
 def test_the_last_attempt_counts() -> None:
-    """What an attempt said that was given up is not in the document."""
+    """The document has the text and the session of the last attempt, not of an abandoned one."""
     lost = Text(**_COMMON, text="lost")
     kept = Text(**_COMMON, text="kept")
     document = _document([_started(), lost, _started(session_id="s2"), kept])
@@ -145,13 +154,14 @@ def test_the_last_attempt_counts() -> None:
     assert document["extra"]["attempts"] == 2
 
 
-def test_an_input_that_is_known_late() -> None:
-    """On the warm lane the end of a call tells its input, and whether it was allowed."""
+def test_an_input_that_arrives_late() -> None:
+    """In a warm run, a call's input can arrive with its end. The step also has the permission
+    decision."""
     decided = PermissionDecided(
         **_COMMON, id="t1", tool="read_file", decision="deny", by="person", reason="no"
     )
     end = ToolFinished(**_tool(status="denied", error="not allowed"))
-    step = _document([_begin(input=None), decided, end])["steps"][0]
+    step = _document([_tool_started(input=None), decided, end])["steps"][0]
     (call,) = step["tool_calls"]
     assert call["arguments"] == {"file_path": "a"}
     assert call["extra"] == {"permission": {"decision": "deny", "by": "person", "reason": "no"}}
@@ -161,23 +171,24 @@ def test_an_input_that_is_known_late() -> None:
 
 
 def test_a_decision_about_no_call() -> None:
-    """A decision whose call was never told of changes nothing."""
+    """A permission decision about an unknown call changes nothing."""
     decided = PermissionDecided(**_COMMON, id="t9", tool="x", decision="deny", by="rule")
     assert _document([_started(), decided]) == _document([_started()])
 
 
-def test_results_and_calls_by_themselves() -> None:
-    """A call without its end has no result; an end without its call makes the call."""
-    step = _document([_begin(id="t0"), ToolFinished(**_tool(status="ok", output="x"))])["steps"][0]
+def test_calls_and_results_without_a_counterpart() -> None:
+    """A call without an end has no result. An end without a start adds the call."""
+    step = _document([_tool_started(id="t0"), ToolFinished(**_tool(status="ok", output="x"))])["steps"][0]
     assert [call["tool_call_id"] for call in step["tool_calls"]] == ["t0", "t1"]
     assert [one["source_call_id"] for one in step["observation"]["results"]] == ["t1"]
 
 
-def test_a_subagent_whose_call_goes_on() -> None:
-    """What it did is told and referred to, also where its call has not ended, or was never told of."""
+def test_a_subagent_whose_call_does_not_end() -> None:
+    """A subagent's trajectory is included, also if its call has no end or no start. A known call
+    refers to it."""
     inner = Thought(**_COMMON, subject=None, text="hm", parent="t1")
     other = Thought(**_COMMON, subject=None, text="hm", parent="t7")
-    document = _document([_begin(name="invoke_agent"), inner, other])
+    document = _document([_tool_started(name="invoke_agent"), inner, other])
     check(document)
     (result,) = document["steps"][0]["observation"]["results"]
     assert result == {"source_call_id": "t1", "subagent_trajectory_ref": [{"trajectory_id": "t1"}]}
@@ -185,8 +196,8 @@ def test_a_subagent_whose_call_goes_on() -> None:
     assert document["subagent_trajectories"][1]["agent"]["name"] == "subagent"
 
 
-def test_tokens_that_are_not_known() -> None:
-    """A sum of which a part is not known is left out, and never too small; what is known of it is in `extra`."""
+def test_totals_with_unknown_parts() -> None:
+    """A total with an unknown part is left out. Its known parts are in `extra`."""
     document = _document([_tokens(input=5, tool=2, output=3), _tokens(role="router", input=1)])
     (step,) = document["steps"]
     assert step["metrics"] == {"prompt_tokens": 7, "extra": {"tool_tokens": 2, "output_tokens": 3}}
@@ -194,7 +205,8 @@ def test_tokens_that_are_not_known() -> None:
 
 
 def test_a_request_with_unknown_tokens() -> None:
-    """Neither the step nor the run has a total: both say how many requests are missing in what is known."""
+    """If a request has unknown tokens, neither its step nor the run has totals. Both report the
+    number of such requests."""
     document = _document(recorded("interrupted"))
     step = document["steps"][1]
     assert (step["metrics"], step["llm_call_count"]) == ({"extra": {"unknown_requests": 1}}, 1)
@@ -203,7 +215,7 @@ def test_a_request_with_unknown_tokens() -> None:
 
 
 def test_a_request_that_the_api_refused() -> None:
-    """It is no inference: no step and no call of a step counts it."""
+    """A request that the API refused is not counted as a model call of a step."""
     failed = _tokens(input=0, output=0, tool=0, thinking=0, cached=0, request=1, status=503)
     answered = _tokens(input=5, output=3, tool=0, thinking=0, cached=0, request=2, status=200, repeat=True)
     (step,) = _document([failed, answered])["steps"]
@@ -213,7 +225,7 @@ def test_a_request_that_the_api_refused() -> None:
 
 
 def test_a_discarded_answer_is_marked() -> None:
-    """Its step has the tokens that were paid, and says that the CLI did not use the answer."""
+    """The step of a discarded answer lists the number of its request."""
     end = msgspec.structs.replace(recorded("plain")[-1], discarded=(1,))
     first, second, *_ = _document(
         [_tokens(request=1), msgspec.structs.replace(_tokens(request=2), turn=2), end]
@@ -222,19 +234,21 @@ def test_a_discarded_answer_is_marked() -> None:
 
 
 def test_the_totals_of_a_run_without_the_gateway() -> None:
-    """Thinking and tool prompts are one remainder there: neither total is known, all that was told is."""
+    """Without the gateway the totals are unknown. The numbers that the CLI reported are in
+    `extra`."""
     usage = Usage(input=1000, cached=300, output=20, total=1027)
     end = msgspec.structs.replace(recorded("plain")[-1], usage=usage, cost=None)
     final = _document([end])["final_metrics"]
-    told = {"total_tokens": 1027, "input_tokens": 1000, "output_tokens": 20}
-    assert final == {"total_cached_tokens": 300, "total_steps": 1, "extra": told}
+    extra = {"total_tokens": 1027, "input_tokens": 1000, "output_tokens": 20}
+    assert final == {"total_cached_tokens": 300, "total_steps": 1, "extra": extra}
 
 
-def test_a_refused_call_says_what_it_wanted() -> None:
-    """A command by the question, anything else by its title: its input never comes."""
+def test_a_denied_call_without_input() -> None:
+    """A denied call without an input has the command of its permission request, or else its
+    title."""
     asked = PermissionAsked(**_COMMON, id="t1", tool="x", kind="execute", title="rm a", command="rm a")
     end = ToolFinished(**_tool(status="denied", error="no", input=None))
-    begin = _begin(input=None)
+    begin = _tool_started(input=None)
     (call,) = _document([begin, asked, end])["steps"][0]["tool_calls"]
     assert call["arguments"] == {"command": "rm a"}
     assert "extra" not in call
@@ -243,18 +257,19 @@ def test_a_refused_call_says_what_it_wanted() -> None:
 
 
 def test_nothing_after_the_end() -> None:
-    """The first end counts, and what comes behind it is another run's."""
+    """Events after the first end of a run are ignored."""
     events = recorded("plain")
     assert _document([*events, *recorded("loop")]) == _document(events)
 
 
-def test_what_comes_late_is_added_to_its_turn() -> None:
-    """Also to one that was made small when the next began: text, a thought, tokens, the end of a call, a subagent."""
+def test_late_events_are_added_to_their_turn() -> None:
+    """Text, a thought, tokens, the end of a call and a subagent's thought that arrive after the
+    next turn has begun are added to their own turn."""
     second = {**_COMMON, "turn": 2}
     events: list[Event] = [
         Text(**_COMMON, text="one "),
-        _begin(),
-        _begin(id="t2"),
+        _tool_started(),
+        _tool_started(id="t2"),
         ToolFinished(**_tool(status="ok", output="x")),
         Text(**second, text="two"),
         Text(**_COMMON, text="more"),
@@ -273,21 +288,21 @@ def test_what_comes_late_is_added_to_its_turn() -> None:
     assert first["observation"]["results"][0]["subagent_trajectory_ref"] == [{"trajectory_id": "t1"}]
 
 
-def test_the_same_id_again() -> None:
-    """The CLI may use it twice: each call has its own end."""
+def test_a_reused_call_id() -> None:
+    """If the CLI uses a call id twice, each of the two calls has its own result."""
     second = {**_COMMON, "turn": 2}
     ends = [ToolFinished(**_tool(status="ok", output=one)) for one in ("x", "y")]
-    again = [msgspec.structs.replace(one, **second) for one in (_begin(), ends[1])]
-    steps = _document([_begin(), ends[0], *again])["steps"]
+    second_call = [msgspec.structs.replace(one, **second) for one in (_tool_started(), ends[1])]
+    steps = _document([_tool_started(), ends[0], *second_call])["steps"]
     assert [len(step["tool_calls"]) for step in steps] == [1, 1]
     assert [step["observation"]["results"][0]["content"] for step in steps] == ["x", "y"]
 
 
-def test_arguments_as_deep_as_json_can_be() -> None:
-    """They cost the arguments, not the document."""
+def test_deeply_nested_arguments() -> None:
+    """Arguments that are nested too deeply become {}, and the document stays valid."""
     deep: Any = {}
     for _ in range(5000):
         deep = {"a": deep}
-    document = _document([_begin(input=deep)])
+    document = _document([_tool_started(input=deep)])
     check(document)
     assert document["steps"][0]["tool_calls"][0]["arguments"] == {}

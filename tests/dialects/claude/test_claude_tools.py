@@ -1,4 +1,4 @@
-"""The CLI's tools under Claude's names, with the arguments of every release."""
+"""Translate tools of all CLI releases to Claude's tool names and arguments."""
 
 from __future__ import annotations
 
@@ -157,9 +157,10 @@ _TABLE: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
 
 
 def test_every_call_of_the_table() -> None:
-    """Claude's name and input; what has no counterpart keeps its own."""
-    for name, args, theirs, given in _TABLE:
-        assert claude_tool(name, args) == (theirs, given), (name, args)
+    """A tool call is translated to Claude's name and input. A tool without a counterpart keeps its
+    own."""
+    for name, args, claude_name, claude_input in _TABLE:
+        assert claude_tool(name, args) == (claude_name, claude_input), (name, args)
 
 
 @pytest.mark.parametrize(
@@ -171,20 +172,22 @@ def test_every_call_of_the_table() -> None:
     ],
 )
 def test_the_title_of_an_mcp_tool_names_its_server(name: str, title: str) -> None:
-    """The name alone cannot tell where a server with `_` ends, nor before 0.33 that there is one."""
+    """The title of an MCP call gives the server's name. The tool's name alone does not show where a
+    server name with `_` ends."""
     assert claude_tool(name, {}, title) == ("mcp__my_server__do_it", {})
 
 
 def test_a_title_does_not_make_a_built_in_tool_foreign() -> None:
-    """A server may call itself what it likes."""
+    """A built-in tool keeps Claude's name, even if its title looks like that of an MCP tool."""
     assert claude_tool("read_file", {"file_path": "a"}, "read_file (x MCP Server)")[0] == "Read"
 
 
 def test_every_built_in_tool_takes_any_arguments() -> None:
-    """The model can ask for anything."""
-    odd = {"todos": 3, "prompt": 7, "include": "x", "offset": "y", "agent_name": [], "questions": None}
+    """Every built-in tool can be translated with any arguments, because a model can send
+    anything."""
+    invalid = {"todos": 3, "prompt": 7, "include": "x", "offset": "y", "agent_name": [], "questions": None}
     for tool in BUILT_IN:
-        for args in ({}, odd):
-            theirs, given = claude_tool(tool.name, args)
-            assert theirs
-            assert isinstance(given, dict)
+        for args in ({}, invalid):
+            claude_name, claude_input = claude_tool(tool.name, args)
+            assert claude_name
+            assert isinstance(claude_input, dict)

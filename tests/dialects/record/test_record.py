@@ -1,4 +1,5 @@
-"""The run record: from events and from the CLI's json report alike, and what a strict reader finds."""
+"""The run record of cakit: built from events or from the CLI's json report, and checked
+strictly."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ from geminids.events.model import (
     Usage,
 )
 from geminids.outcome import Failure
-from golden import GOLDEN, check_golden, spoken
-from random_events import RECORDED, any_events, lawful_runs, recorded
+from golden import GOLDEN, check_golden, encode_recording
+from random_events import RECORDED, any_events, recorded, valid_runs
 
 REPORTS = Path(__file__).parents[2] / "recordings" / "reports"
 _AT: dict[str, Any] = {"at": 1, "seq": 0, "attempt": 1, "turn": 1}
@@ -44,29 +45,29 @@ _GOOD = Record(
     agent_version="0.61.0",
     runtime_seconds=2.1,
     response="hi",
-    models_usage={"pro": ModelTokens(prompt_tokens=100, completion_tokens=12, total_tokens=112)},
+    models_usage={"pro": ModelTokens(prompt_tokens=100, completion_tokens=10, total_tokens=112)},
     llm_calls=1,
     tool_calls=0,
-    cakit_exit_code=0,
+    exit_code=0,
     command_exit_code=0,
 )
 
 
 def _started(**fields: Any) -> Started:
-    given = {
+    defaults = {
         "run_id": "run-1",
         "session_id": "s1",
         "model": "flash",
         "cwd": "/repo",
         "cli_version": "0.61.0",
-        "lane": "headless",
+        "transport": "headless",
         "pid": 42,
     }
-    return Started(**_AT, **{**given, **fields})
+    return Started(**_AT, **{**defaults, **fields})
 
 
 def _finished(**fields: Any) -> Finished:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "run_id": "run-1",
         "outcome": "success",
         "failure": None,
@@ -84,7 +85,7 @@ def _finished(**fields: Any) -> Finished:
         "ended": (),
         "complete": True,
     }
-    return Finished(**_AT, **{**given, **fields})
+    return Finished(**_AT, **{**defaults, **fields})
 
 
 def _failure(kind: Any, **fields: Any) -> dict[str, Any]:
@@ -101,44 +102,47 @@ def _retry() -> Notice:
 
 
 def _report(name: str) -> dict[str, Any]:
-    kept: dict[str, Any] = json.loads((REPORTS / f"{name}.json").read_text())
-    return kept
+    report: dict[str, Any] = json.loads((REPORTS / f"{name}.json").read_text())
+    return report
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_record_of_a_real_run(name: str) -> None:
-    """The golden set: recordings of the real CLI, byte for byte."""
-    check_golden(GOLDEN / "record" / f"{name}.json", spoken("record", name))
+    """The record of a recorded run equals its golden file."""
+    check_golden(GOLDEN / "record" / f"{name}.json", encode_recording("record", name))
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in REPORTS.glob("*.json")))
-def test_events_and_report_tell_the_same(name: str) -> None:
-    """The same scene of the real CLI, once as events, once as json: equal where both know a value."""
-    kept = _report(name)
-    reported = from_report(kept["stdout"], kept["stderr"], exit_code=kept["exit_code"])
-    events = [decode_event(line) for line in kept.get("events", ())] or recorded(name)
-    heard = from_events(events)
+def test_events_and_report_give_the_same_record(name: str) -> None:
+    """The record from events and the record from the CLI's json report of the same scene are equal
+    where both know a value."""
+    saved = _report(name)
+    reported = from_report(saved["stdout"], saved["stderr"], exit_code=saved["exit_code"])
+    events = [decode_event(line) for line in saved.get("events", ())] or recorded(name)
+    record = from_events(events)
     # The CLI does not count the answers that its loop recovery discards; the gateway does.
     counts = ("models_usage", "llm_calls") if name != "loop" else ()
     for field in ("response", *counts, "tool_calls"):
-        told = getattr(reported, field)
-        if told not in (None, {}):
-            assert getattr(heard, field) == told, field
-    assert heard.command_exit_code == reported.command_exit_code
-    assert heard.cakit_exit_code == reported.cakit_exit_code
-    assert heard.response == reported.response
-    assert check(heard) == check(reported)
-    if kept["exit_code"] == 0:
+        value = getattr(reported, field)
+        if value not in (None, {}):
+            assert getattr(record, field) == value, field
+    assert record.command_exit_code == reported.command_exit_code
+    assert record.exit_code == reported.exit_code
+    assert record.response == reported.response
+    assert check(record, trajectory=False) == check(reported, trajectory=False)
+    if saved["exit_code"] == 0:
         assert reported.models_usage and reported.llm_calls and reported.tool_calls is not None
 
 
 def test_the_object_as_cakit_prints_it() -> None:
-    """All keys, in order, two blanks a level, ASCII only; what is not known is null."""
+    """The record is printed as cakit does: all keys in order, two spaces per level, ASCII only, and
+    null for unknown values."""
     written = encode(msgspec.structs.replace(_GOOD, response="é\ud800")).decode()
     assert written == (
-        '{\n  "agent": "gemini",\n  "agent_version": "0.61.0",\n  "cakit_exit_code": 0,\n'
-        '  "command_exit_code": 0,\n  "llm_calls": 1,\n  "models_usage": {\n    "pro": {\n'
-        '      "completion_tokens": 12,\n      "prompt_tokens": 100,\n      "total_tokens": 112\n    }\n  },\n'
+        '{\n  "agent": "gemini",\n  "agent_version": "0.61.0",\n'
+        '  "command_exit_code": 0,\n  "error": null,\n  "exit_code": 0,\n'
+        '  "llm_calls": 1,\n  "models_usage": {\n    "pro": {\n'
+        '      "completion_tokens": 10,\n      "prompt_tokens": 100,\n      "total_tokens": 112\n    }\n  },\n'
         '  "output_path": null,\n  "raw_output": null,\n  "response": "\\u00e9\\ud800",\n'
         '  "runtime_seconds": 2.1,\n  "telemetry_log": null,\n  "tool_calls": 0,\n  "total_cost": null,\n'
         '  "trajectory_path": null\n}\n'
@@ -146,43 +150,56 @@ def test_the_object_as_cakit_prints_it() -> None:
     assert decode(encode(_GOOD)) == _GOOD
 
 
-def test_thinking_is_completion_and_told_beside_it() -> None:
-    """So are cached tokens, which are part of the prompt."""
-    told = ModelTokens(
-        prompt_tokens=100, completion_tokens=12, total_tokens=112, cached_tokens=20, thinking_tokens=2
+def test_completion_is_the_candidates_alone() -> None:
+    """Completion tokens are the candidates, without thinking. Prompt tokens include cached tokens.
+    Thinking and cached tokens have their own fields."""
+    value = ModelTokens(
+        prompt_tokens=100, completion_tokens=10, total_tokens=112, cached_tokens=20, thinking_tokens=2
     )
     record = from_events([_started(), _finished()])
-    assert record.models_usage == {"pro": told}
-    assert (record.llm_calls, record.tool_calls, record.runtime_seconds) == (1, 0, 2.1)
+    assert record.models_usage == {"pro": value}
+    assert (record.llm_calls, record.tool_calls) == (1, 0)
+
+
+def test_the_run_time_is_that_of_the_process() -> None:
+    """The run time begins when the CLI is first started, and ends with the run, also with several
+    attempts. It is unknown if the CLI was not started, and never negative."""
+    starts = [msgspec.structs.replace(_started(), at=at) for at in (1_000, 5_000)]
+    finished = msgspec.structs.replace(_finished(), at=9_500)
+    assert from_events([*starts, finished]).runtime_seconds == 8.5
+    assert from_events([finished]).runtime_seconds is None
+    assert from_events([starts[0], _finished()]).runtime_seconds == 0.0
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"thinking": None}, {}),
-        ({"input": None}, {}),
-        ({"output": None}, {}),
-        ({"total": None, "cached": None}, {"prompt": 100, "completion": 12, "total": 112}),
-        ({"total": 120}, {"prompt": 100, "completion": 12, "total": 120, "cached": 20}),
+        ({"input": None}, None),
+        ({"output": None}, None),
+        ({"total": None}, None),
+        ({"thinking": None}, {"prompt": 100, "completion": 10, "total": 112, "cached": 20}),
+        ({"cached": None}, {"prompt": 100, "completion": 10, "total": 112, "thinking": 2}),
     ],
 )
-def test_a_model_with_a_hole_is_left_out(fields: dict[str, Any], expected: dict[str, int]) -> None:
-    """Only the total can be made of the others."""
+def test_a_model_with_a_missing_count_is_left_out(
+    fields: dict[str, Any], expected: dict[str, int] | None
+) -> None:
+    """A model is left out if its prompt, completion or total count is unknown. Thinking and cached
+    counts may be unknown. No count is computed from others."""
     usage = Usage(models=(msgspec.structs.replace(_MODEL, **fields),))
     models = msgspec.to_builtins(from_events([_started(), _finished(usage=usage)]).models_usage)
-    assert models == (
-        {"pro": {f"{k}_tokens": v for k, v in expected.items()} | {"thinking_tokens": 2}} if expected else {}
-    )
+    assert models == ({"pro": {f"{k}_tokens": v for k, v in expected.items()}} if expected else {})
 
 
 def test_requests_that_failed_are_counted() -> None:
-    """As the CLI does: the usage counts them, and their notices are not counted again."""
+    """`llm_calls` is the number of requests in the usage, which includes failed ones. Their notices
+    are not counted again."""
     events = [_started(), _retry(), _retry(), _finished(usage=Usage(requests=4))]
     assert from_events(events).llm_calls == 4
 
 
 def test_a_model_with_unknown_tokens_is_left_out() -> None:
-    """Its sums lack a request."""
+    """A model whose totals lack a request is left out. Its requests are still counted."""
     usage = Usage(
         requests=3, unknown=1, models=(_MODEL, msgspec.structs.replace(_MODEL, model="x", unknown=1))
     )
@@ -197,13 +214,14 @@ def test_a_model_with_unknown_tokens_is_left_out() -> None:
         {"usage": Usage()},
     ],
 )
-def test_requests_that_nobody_counted_are_not_known(fields: dict[str, Any]) -> None:
-    """Never 0."""
+def test_requests_that_were_not_counted_are_unknown(fields: dict[str, Any]) -> None:
+    """If the requests were not counted, `llm_calls` is unknown, never 0."""
     assert from_events([_started(), _finished(**fields)]).llm_calls is None
 
 
 def test_tools_of_subagents_are_counted() -> None:
-    """Where the journal told all of them; else nobody knows how many there were."""
+    """Tools of subagents are counted. If a subagent ran and the journal is incomplete, the count is
+    unknown."""
     events = [_started(), _tool("agent"), _tool(parent="t"), _tool()]
     assert from_events([*events, _finished()]).tool_calls == 3
     assert from_events([*events, _finished(complete=False)]).tool_calls is None
@@ -226,35 +244,42 @@ def test_tools_of_subagents_are_counted() -> None:
     ],
 )
 def test_exit_codes(fields: dict[str, Any], code: int) -> None:
-    """0 for a good record, 2 bad input, 127 no CLI, the CLI's own, else 1."""
-    assert from_events([_started(), _finished(**fields)]).cakit_exit_code == code
+    """The exit code is 0 for a good record, 2 for bad input, 127 without a CLI, otherwise that of
+    the CLI, or 1."""
+    assert from_events([_started(), _finished(**fields)]).exit_code == code
 
 
-def test_a_run_that_never_began_says_why() -> None:
-    """In the response, as cakit does for errors of the setup."""
+def test_a_failed_run_says_why() -> None:
+    """The error of a failed run is its failure or its reason. The response is only what the model
+    answered, and is None if it did not answer."""
     record = from_events([_finished(**_failure("cli_missing"), session_id=None, exit_code=None, usage=None)])
-    assert (record.response, record.tool_calls, record.agent_version) == ("no", None, None)
-    record = from_events([_finished(outcome="interrupted", reason="enough")])
-    assert record.response == "enough"
+    assert (record.error, record.response, record.tool_calls) == ("cli_missing: no", None, None)
+    assert record.agent_version is None
+    record = from_events([_started(), _finished(outcome="interrupted", reason="enough", answer="so far")])
+    assert (record.error, record.response) == ("enough", "so far")
+    assert from_events([_started(), _finished(outcome="timed_out")]).error == "timed_out"
     assert from_events([_started(), _finished(**_failure("auth"))]).response is None
+    assert from_events([_started(), _finished()]).error is None
 
 
 def test_events_without_an_end_are_a_failure() -> None:
-    """What was said since the last tool is the response; nothing else is known."""
+    """A run without an end is a failure. Its response is the text after the last tool, and nothing
+    else is known."""
     events = [_started(), Text(**_AT, text="a"), _tool(), Text(**_AT, text="b"), Text(**_AT, text="c")]
-    assert from_events(events) == Record(agent_version="0.61.0", response="bc", cakit_exit_code=1)
-    assert from_events([]) == Record(cakit_exit_code=1)
+    error = "the events end before the run has ended"
+    assert from_events(events) == Record(agent_version="0.61.0", response="bc", exit_code=1, error=error)
+    assert from_events([]) == Record(exit_code=1, error=error)
 
 
-def test_nothing_is_heard_after_the_end() -> None:
-    """One record a run, told when the events are over."""
+def test_events_after_the_end_are_ignored() -> None:
+    """Events after the end of the run do not change its record."""
     encoder = Encoder()
     assert encoder.feed([_started(), _finished(), _finished(answer="later")]) == b""
     assert decode(encoder.finish()).response == "hi"
 
 
 def test_both_outputs_are_one_text() -> None:
-    """With a line between them; alone where there is one."""
+    """The raw output is stdout and stderr with a separator line between them, or stdout alone."""
     assert raw_output("{}", "w") == "{}\n\n----- STDERR -----\nw"
     assert raw_output("{}") == "{}"
 
@@ -275,67 +300,135 @@ def test_both_outputs_are_one_text() -> None:
     ],
 )
 def test_the_strict_check_names_the_field(fields: dict[str, Any], problems: list[str]) -> None:
-    """Where the CLI ended with 0, or had no exit of its own; a bad exit speaks for itself."""
-    assert [str(problem) for problem in check(msgspec.structs.replace(_GOOD, **fields))] == problems
+    """The strict check names each missing or invalid field. It does not apply if the CLI exited
+    with an error."""
+    record = msgspec.structs.replace(_GOOD, trajectory_path="x", **fields)
+    assert [str(problem) for problem in check(record)] == problems
 
 
-def test_a_trajectory_can_be_demanded() -> None:
-    """As cakit's page does, and its code does not."""
-    assert [problem.field for problem in check(_GOOD, trajectory=True)] == ["trajectory_path"]
-    assert check(msgspec.structs.replace(_GOOD, trajectory_path="x"), trajectory=True) == []
+@pytest.mark.parametrize("path", [None, ""])
+def test_a_record_without_trajectory_has_a_problem(path: str | None) -> None:
+    """The strict check demands a trajectory file, except from a record without files."""
+    record = msgspec.structs.replace(_GOOD, trajectory_path=path)
+    assert [str(problem) for problem in check(record)] == ["trajectory_path: missing"]
+    assert check(record, trajectory=False) == []
+    assert check(msgspec.structs.replace(_GOOD, command_exit_code=41)) == []
+
+
+_DOCUMENTED = {
+    "response": "good",
+    "stats": {
+        "models": {"m": {"tokens": {"prompt": 1, "candidates": 2, "total": 6}, "api": {"totalRequests": 1}}},
+        "tools": {"totalCalls": 2},
+    },
+}
+
+
+def test_the_documented_fields_of_a_report_are_enough() -> None:
+    """A report with exactly the fields that cakit's document names passes the strict check."""
+    record = from_report(json.dumps(_DOCUMENTED), exit_code=0)
+    assert check(record, trajectory=False) == []
+    assert (record.response, record.llm_calls, record.tool_calls, record.exit_code) == ("good", 1, 2, 0)
+    tokens = ModelTokens(prompt_tokens=1, completion_tokens=2, total_tokens=6)
+    assert record.models_usage == {"m": tokens}
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("response", "response"),
+        ("stats.models", "models_usage llm_calls"),
+        ("stats.models.m.tokens", "models_usage"),
+        ("stats.models.m.tokens.prompt", "models_usage"),
+        ("stats.models.m.tokens.candidates", "models_usage"),
+        ("stats.models.m.tokens.total", "models_usage"),
+        ("stats.models.m.api", "llm_calls"),
+        ("stats.models.m.api.totalRequests", "llm_calls"),
+        ("stats.tools", "tool_calls"),
+        ("stats.tools.totalCalls", "tool_calls"),
+        ("stats", "models_usage llm_calls tool_calls"),
+    ],
+)
+@pytest.mark.parametrize("value", ["missing", None, [], "text"])
+def test_each_missing_or_invalid_field_is_named(path: str, field: str, value: object) -> None:
+    """If a documented field is missing or has the wrong type, the check names the field of the
+    record that needs it, and no other. The exit code is then 1."""
+    if path == "response" and value == "text":
+        value = 5
+    report = json.loads(json.dumps(_DOCUMENTED))
+    *folders, last = path.split(".")
+    place = report
+    for name in folders:
+        place = place[name]
+    place[last] = value
+    if value == "missing":
+        del place[last]
+    record = from_report(json.dumps(report), exit_code=0)
+    assert [problem.field for problem in check(record, trajectory=False)] == field.split()
+    assert record.exit_code == 1
 
 
 def test_only_the_last_json_of_stdout_counts() -> None:
-    """Names are exact, and no model is made up from elsewhere."""
-    stats = {
-        "models": {
-            "m": {"tokens": {"prompt": 1, "candidates": 2, "thoughts": 3}, "api": {"totalRequests": 1}}
-        }
-    }
-    last = json.dumps({"response": "good", "stats": {**stats, "tools": {"totalCalls": 2}}})
+    """The report is the last JSON object in stdout. The raw output keeps everything."""
     record = from_report(
-        f'{{"response": "early"}}\nnoise\n{last}', exit_code=0, agent_version="1", runtime_seconds=2.0
+        f'{{"response": "early"}}\nnoise\n{json.dumps(_DOCUMENTED)}',
+        exit_code=0,
+        agent_version="1",
+        runtime_seconds=2.0,
     )
-    assert (record.response, record.llm_calls, record.tool_calls, record.cakit_exit_code) == ("good", 1, 2, 0)
+    assert (record.response, record.llm_calls, record.tool_calls, record.exit_code) == ("good", 1, 2, 0)
     assert record.models_usage["m"].total_tokens == 6
     assert record.raw_output is not None and record.raw_output.startswith('{"response": "early"}')
+
+
+def test_a_report_on_stderr_gives_only_its_error() -> None:
+    """On stderr, only an error counts: a response and usage there are not the CLI's report."""
+    record = from_report("", json.dumps(_DOCUMENTED), exit_code=0)
+    assert (record.response, record.models_usage, record.llm_calls, record.error) == (None, {}, None, None)
+    stderr = json.dumps({"session_id": "s", "error": {"type": "AuthError", "message": "no", "code": 41}})
+    record = from_report("", f"a log line\n{stderr}", exit_code=41)
+    assert (record.error, record.exit_code, record.command_exit_code) == ("AuthError: no", 41, 41)
+    assert from_report('{"error": {}}', exit_code=1).error == "unknown error"
 
 
 @pytest.mark.parametrize(
     ("stdout", "stderr", "response", "code"),
     [
         ("", "", None, 1),
-        ("words\nlast line\n\n", "", "last line", 1),
+        ("words\nlast line\n\n", "", None, 1),
+        ("[1]", "", None, 1),
         ('{"response": ""}', "", None, 1),
         ('{"response": "x", "error": {"message": "no"}}', "", "x", 1),
         ("", '{"error": {"message": "no"}}', None, 1),
     ],
 )
-def test_a_report_with_holes_is_a_failure(stdout: str, stderr: str, response: str | None, code: int) -> None:
-    """Exit 0 is not enough: what is missing is not made up."""
+def test_an_incomplete_report_is_a_failure(stdout: str, stderr: str, response: str | None, code: int) -> None:
+    """A report without models or requests is a failure, even with exit code 0. Missing values are
+    not invented: text that is no report is not a response."""
     record = from_report(stdout, stderr, exit_code=0)
     assert (record.response, record.models_usage, record.llm_calls) == (response, {}, None)
-    assert record.cakit_exit_code == code
+    assert record.exit_code == code
 
 
 def test_a_report_with_a_count_missing_has_none() -> None:
-    """A sum with a hole is no sum."""
+    """If one model has no request count, the record has no sum of requests."""
     models = {"a": {"api": {"totalRequests": 1}}, "b": {"tokens": {"prompt": 1}}}
     record = from_report(json.dumps({"response": "x", "stats": {"models": models}}), exit_code=0)
     assert (record.llm_calls, record.tool_calls, record.models_usage) == (None, None, {})
 
 
 @given(any_events)
-def test_nothing_that_is_heard_raises(events: list[Event]) -> None:
-    """Whatever comes, there is one record that can be read."""
+def test_no_input_raises(events: list[Event]) -> None:
+    """Any events give one record that can be decoded."""
     encoder = Encoder()
     assert all(encoder.feed((event,)) == b"" for event in events)
     assert decode(encoder.finish()).agent == "gemini"
 
 
-@given(lawful_runs())
+@given(valid_runs())
 def test_the_answer_is_kept_to_the_character(events: list[Event]) -> None:
-    """And every call of the last attempt is counted, where it can be."""
+    """The response of a valid run is its answer, to the character. Its tool calls are counted, or
+    unknown."""
     last = events[-1]
     assert isinstance(last, Finished)
     record = from_events(events)

@@ -1,4 +1,4 @@
-"""The trajectory file: what the CLI printed, or a run's events, in YAML."""
+"""The trajectory file in YAML: the CLI's output, or the events of a run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hypothesis import given
 from geminids.dialects.record.trajectory import of_events, of_output, of_sections
 from geminids.events.model import Event, Text
 from golden import GOLDEN, check_golden
-from random_events import RECORDED, any_events, lawful_runs, recorded
+from random_events import RECORDED, any_events, recorded, valid_runs
 
 _HEAD = {"title": "Coding Agent Trace", "source": "gemini"}
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_real_run_can_be_read(name: str) -> None:
-    """The golden set: recordings of the real CLI, byte for byte, and a parser reads them."""
-    said = of_events(recorded(name))
-    check_golden(GOLDEN / "trajectory" / f"{name}.yaml", said.encode())
-    assert yaml.safe_load(said)["entry_count"] == len(yaml.safe_load(said)["entries"])
+    """The trajectory of a recorded run equals its golden file, and a YAML parser reads it."""
+    output = of_events(recorded(name))
+    check_golden(GOLDEN / "trajectory" / f"{name}.yaml", output.encode())
+    assert yaml.safe_load(output)["entry_count"] == len(yaml.safe_load(output)["entries"])
 
 
 @pytest.mark.parametrize(
@@ -48,16 +48,17 @@ def test_a_real_run_can_be_read(name: str) -> None:
     ],
 )
 def test_the_format_follows_the_output(stdout: str, stderr: str, expected: dict[str, Any]) -> None:
-    """One JSON value, lines of JSON among others, or text; stderr where there is any."""
-    said = of_output(stdout, stderr)
-    assert yaml.safe_load(said) == {**_HEAD, **expected}
-    assert list(yaml.safe_load(said))[:3] == ["title", "format", "source"]
+    """One JSON value, lines of JSON, and text each have their own format. Stderr is added if there
+    is any."""
+    output = of_output(stdout, stderr)
+    assert yaml.safe_load(output) == {**_HEAD, **expected}
+    assert list(yaml.safe_load(output))[:3] == ["title", "format", "source"]
 
 
 def test_several_outputs_are_sections() -> None:
-    """Each with its label and its own format."""
-    told = yaml.safe_load(of_sections([("first", '{"a": 1}', ""), ("second", "words", "oh")]))
-    assert told == {
+    """Several outputs become sections with their own label and format."""
+    document = yaml.safe_load(of_sections([("first", '{"a": 1}', ""), ("second", "words", "oh")]))
+    assert document == {
         **_HEAD,
         "format": "family-yaml",
         "section_count": 2,
@@ -68,8 +69,9 @@ def test_several_outputs_are_sections() -> None:
     }
 
 
-def test_bottomless_output_does_not_raise() -> None:
-    """A line that no parser takes is a text; an input that none can write is left out."""
+def test_deep_nesting_does_not_raise() -> None:
+    """A line that is nested too deeply for a JSON parser is kept as text. A tool input that is
+    nested too deeply is left out."""
     line = "[" * 100_000
     assert yaml.safe_load(of_output(f"{{}}\n{line}"))["entries"][1]["text"] == line
     deep: dict[str, Any] = {}
@@ -85,17 +87,17 @@ def test_bottomless_output_does_not_raise() -> None:
 
 
 @given(any_events)
-def test_nothing_that_is_heard_raises(events: list[Event]) -> None:
-    """Whatever comes, a parser reads it."""
+def test_no_input_raises(events: list[Event]) -> None:
+    """Any events give a trajectory that a YAML parser reads."""
     assert yaml.safe_load(of_events(events))["title"] == "Coding Agent Trace"
 
 
-@given(lawful_runs())
+@given(valid_runs())
 def test_text_is_kept_to_the_character(events: list[Event]) -> None:
-    """Pieces that follow each other are one entry, and no piece is lost."""
+    """Consecutive pieces of text become one entry, and no piece and no other event is lost."""
     entries = yaml.safe_load(of_events(events))["entries"]
-    told = "".join(entry["item"]["text"] for entry in entries if entry["item"]["type"] == "text")
-    assert told == "".join(event.text for event in events if isinstance(event, Text))
+    text = "".join(entry["item"]["text"] for entry in entries if entry["item"]["type"] == "text")
+    assert text == "".join(event.text for event in events if isinstance(event, Text))
     others = [entry for entry in entries if entry["item"]["type"] != "text"]
     assert len(others) == sum(not isinstance(event, Text) for event in events)
     assert json.dumps([entry["index"] for entry in entries]) == json.dumps(

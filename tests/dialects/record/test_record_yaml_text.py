@@ -1,4 +1,4 @@
-"""YAML for people: whatever the values are, a YAML parser reads them back."""
+"""`yaml_text` writes readable YAML, and a YAML parser reads back every value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _values = st.recursive(
 
 @given(st.dictionaries(_texts, _values, max_size=5))
 def test_a_yaml_parser_reads_it_back(document: dict[str, Any]) -> None:
-    """Every value with its type, every text to the character."""
+    """A YAML parser reads back every value with its type, and every text to the character."""
     assert yaml.safe_load(yaml_text(document)) == document
 
 
@@ -50,8 +50,8 @@ def test_a_yaml_parser_reads_it_back(document: dict[str, Any]) -> None:
         ("bell\x07\x7f", [r'k: "bell\a\x7F"']),
     ],
 )
-def test_text_of_several_lines_stands_as_it_is(text: str, lines: list[str]) -> None:
-    """In a block; what a block cannot hold is quoted."""
+def test_text_of_several_lines_is_a_block(text: str, lines: list[str]) -> None:
+    """Text of several lines is written as a block. Text that a block cannot hold is quoted."""
     written = yaml_text({"k": text})
     assert written.split("\n")[:-1] == lines
     assert yaml.safe_load(written) == {"k": text}
@@ -59,20 +59,22 @@ def test_text_of_several_lines_stands_as_it_is(text: str, lines: list[str]) -> N
 
 @pytest.mark.parametrize(("number", "written"), [(math.inf, ".inf"), (-math.inf, "-.inf"), (1e16, "1.0e+16")])
 def test_numbers_stay_numbers(number: float, written: str) -> None:
-    """Also those that YAML writes in another way than JSON; nan too."""
+    """Numbers that YAML writes in another way than JSON, such as infinity and NaN, stay numbers."""
     assert yaml_text({"k": number}) == f"k: {written}\n"
     assert yaml.safe_load(f"k: {written}") == {"k": number}
     assert math.isnan(yaml.safe_load(yaml_text({"k": math.nan}))["k"])
 
 
 def test_a_key_of_any_length() -> None:
-    """Readers take a short key only, unless it is marked as one."""
+    """A key of any length can be read back. YAML readers accept a key over 128 characters only
+    after a `? ` marker."""
     document = {"k" * 5000: {"l" * 5000: [1]}, "one\ntwo": "x\ny"}
     assert yaml.safe_load(yaml_text(document)) == document
 
 
-def test_what_is_too_deep_is_a_text() -> None:
-    """No reader follows for ever, and none of ours does: JSON below the fortieth level, a word below the thousandth."""
+def test_deep_nesting_becomes_text() -> None:
+    """Deeply nested values become JSON text, and extremely deep ones become the note `(nested too
+    deeply)`."""
     for depth, shown in ((100, "'[[[["), (100_000, "(nested too deeply)")):
         deep: list[Any] = []
         for _ in range(depth):

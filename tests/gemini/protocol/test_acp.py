@@ -1,4 +1,4 @@
-"""What the CLI says on ACP: whatever the protocol's own models can say arrives, and nothing else does harm."""
+"""ACP messages of the CLI: everything that the protocol's own models allow is decoded."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from acp_models import JSON, dumped, made, schema
-from geminids.gemini.protocol.acp.calls import opened_of, stopped_of
-from geminids.gemini.protocol.acp.messages import Answer, Note, ToolCall, Unknown, Update, decode_lines
+from acp_models import JSON, instances_of, schema, to_message
+from geminids.gemini.protocol.acp.calls import new_session_result, prompt_result
+from geminids.gemini.protocol.acp.messages import (
+    AcpToolCall,
+    RpcRequest,
+    RpcResponse,
+    Unknown,
+    Update,
+    decode_lines,
+)
 
-_QUIET = {"available_commands_update", "current_mode_update", "session_info_update", "config_option_update"}
+_IGNORED_UPDATES = {
+    "available_commands_update",
+    "current_mode_update",
+    "session_info_update",
+    "config_option_update",
+}
 _CHUNKS = {"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"}
 HELLO = (
     b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":'
@@ -31,117 +43,129 @@ def _line(message: dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
 
 
-def _one(message: dict[str, Any]) -> Any:
-    (found,) = decode_lines(_line(message))
-    return found
+def _decode_one(message: dict[str, Any]) -> Any:
+    (decoded,) = decode_lines(_line(message))
+    return decoded
 
 
-def _assert_same_call(call: ToolCall, said: dict[str, Any]) -> None:
-    """All of a tool call that we read, against what was said."""
-    assert call.tool_call_id == said["toolCallId"]
-    assert (call.title, call.kind, call.status) == (said.get("title"), said.get("kind"), said.get("status"))
-    assert call.paths == tuple(one["path"] for one in said.get("locations") or () if one["path"])
-    content = said.get("content") or ()
-    texts = [one["content"]["text"] for one in content if one.get("content", {}).get("type") == "text"]
+def _assert_same_call(call: AcpToolCall, sent: dict[str, Any]) -> None:
+    """Compare every field of a decoded tool call with the one that was sent."""
+    assert call.tool_call_id == sent["toolCallId"]
+    assert (call.title, call.kind, call.status) == (sent.get("title"), sent.get("kind"), sent.get("status"))
+    assert call.paths == tuple(item["path"] for item in sent.get("locations") or () if item["path"])
+    content = sent.get("content") or ()
+    texts = [item["content"]["text"] for item in content if item.get("content", {}).get("type") == "text"]
     assert call.text == ("".join(texts) if texts else None)
-    diffs = [one for one in content if one["type"] == "diff" and one["path"]]
-    assert call.diffs == tuple((one["path"], one.get("oldText"), one["newText"]) for one in diffs)
+    diffs = [item for item in content if item["type"] == "diff" and item["path"]]
+    assert call.diffs == tuple((item["path"], item.get("oldText"), item["newText"]) for item in diffs)
 
 
 @given(st.data())
 @settings(max_examples=300)
-def test_every_update_of_the_protocol_arrives(data: st.DataObject) -> None:
-    """Texts to the character, calls with all that they say; the others are known to be no news, or `Unknown`."""
-    said = dumped(data.draw(made(schema().SessionNotification)))
-    found, update = _one({"method": "session/update", "params": said}), said["update"]
-    assert found.session_id == said["sessionId"]
+def test_every_update_is_decoded(data: st.DataObject) -> None:
+    """Every update of the protocol is decoded.
+
+    Texts and tool calls are exact, ignored kinds are empty updates, and the rest is `Unknown`.
+    """
+    sent = to_message(data.draw(instances_of(schema().SessionNotification)))
+    decoded, update = _decode_one({"method": "session/update", "params": sent}), sent["update"]
+    assert decoded.session_id == sent["sessionId"]
     kind = update["sessionUpdate"]
     if kind in _CHUNKS and update["content"]["type"] == "text":
-        assert isinstance(found, Update) and (found.kind, found.text) == (kind, update["content"]["text"])
+        assert isinstance(decoded, Update) and (decoded.kind, decoded.text) == (
+            kind,
+            update["content"]["text"],
+        )
     elif kind in ("tool_call", "tool_call_update"):
-        assert isinstance(found, Update) and found.tool is not None and found.kind == kind
-        _assert_same_call(found.tool, update)
-    elif kind in _QUIET:
-        assert found == Update(session_id=said["sessionId"], kind=kind)
+        assert isinstance(decoded, Update) and decoded.tool is not None and decoded.kind == kind
+        _assert_same_call(decoded.tool, update)
+    elif kind in _IGNORED_UPDATES:
+        assert decoded == Update(session_id=sent["sessionId"], kind=kind)
     else:
-        assert isinstance(found, Unknown) and found.why == "unknown_update"
+        assert isinstance(decoded, Unknown) and decoded.why == "unknown_update"
 
 
 @pytest.mark.parametrize("name", ["ToolCallStart", "ToolCallProgress"])
 @given(st.data())
 @settings(max_examples=150)
-def test_every_content_of_a_tool_arrives(name: str, data: st.DataObject) -> None:
-    """Texts, diffs and terminals, several of them, whatever else the call says."""
+def test_every_content_of_a_tool_is_decoded(name: str, data: st.DataObject) -> None:
+    """All texts, diffs and terminals of a tool call are decoded."""
     models = schema()
     kinds = (models.ContentToolCallContent, models.FileEditToolCallContent, models.TerminalToolCallContent)
-    texts = made(models.TextContentBlock).map(lambda block: {"type": "content", "content": dumped(block)})
-    content = st.lists(texts | st.one_of([made(kind).map(dumped) for kind in kinds]), min_size=1, max_size=4)
+    texts = instances_of(models.TextContentBlock).map(
+        lambda block: {"type": "content", "content": to_message(block)}
+    )
+    content = st.lists(
+        texts | st.one_of([instances_of(kind).map(to_message) for kind in kinds]), min_size=1, max_size=4
+    )
     model = getattr(models, name)
-    said = {**dumped(data.draw(made(model))), "content": data.draw(content)}
-    said = dumped(model.model_validate(said))
-    found = _one({"method": "session/update", "params": {"sessionId": "s", "update": said}})
-    assert isinstance(found, Update) and found.tool is not None
-    _assert_same_call(found.tool, said)
+    sent = {**to_message(data.draw(instances_of(model))), "content": data.draw(content)}
+    sent = to_message(model.model_validate(sent))
+    decoded = _decode_one({"method": "session/update", "params": {"sessionId": "s", "update": sent}})
+    assert isinstance(decoded, Update) and decoded.tool is not None
+    _assert_same_call(decoded.tool, sent)
 
 
 @given(st.data(), st.integers(0, 2**53) | st.text(max_size=8))
 @settings(max_examples=150)
-def test_every_request_for_permission_arrives(data: st.DataObject, number: Any) -> None:
-    """With the id to answer by, the call, and the options with their kinds."""
-    said = dumped(data.draw(made(schema().RequestPermissionRequest)))
-    found = _one({"id": number, "method": "session/request_permission", "params": said})
-    assert isinstance(found, Note) and found.id == number and found.permission is not None
-    assert found.permission.session_id == said["sessionId"]
-    _assert_same_call(found.permission.tool_call, said["toolCall"])
-    options = [(one.option_id, one.name, one.kind) for one in found.permission.options]
-    assert options == [(one["optionId"], one["name"], one["kind"]) for one in said["options"]]
+def test_every_permission_request_is_decoded(data: st.DataObject, number: Any) -> None:
+    """A permission request is decoded with its id, its tool call and its options."""
+    sent = to_message(data.draw(instances_of(schema().RequestPermissionRequest)))
+    decoded = _decode_one({"id": number, "method": "session/request_permission", "params": sent})
+    assert isinstance(decoded, RpcRequest) and decoded.id == number and decoded.permission is not None
+    assert decoded.permission.session_id == sent["sessionId"]
+    _assert_same_call(decoded.permission.tool_call, sent["toolCall"])
+    options = [(option.option_id, option.name, option.kind) for option in decoded.permission.options]
+    assert options == [(option["optionId"], option["name"], option["kind"]) for option in sent["options"]]
 
 
 @given(st.data())
-def test_every_end_of_a_prompt_arrives(data: st.DataObject) -> None:
-    """Its reason, whatever else is in it."""
-    said = dumped(data.draw(made(schema().PromptResponse)))
-    found = _one({"id": 1, "result": said})
-    assert isinstance(found, Answer) and found.error is None
-    assert stopped_of(found.result).reason == said["stopReason"]
+def test_every_stop_reason_is_decoded(data: st.DataObject) -> None:
+    """The stop reason of every prompt response is decoded."""
+    sent = to_message(data.draw(instances_of(schema().PromptResponse)))
+    decoded = _decode_one({"id": 1, "result": sent})
+    assert isinstance(decoded, RpcResponse) and decoded.error is None
+    assert prompt_result(decoded.result).reason == sent["stopReason"]
 
 
 @given(st.data())
-def test_every_new_session_arrives(data: st.DataObject) -> None:
-    """Its id, and its model if the CLI names one."""
-    said = dumped(data.draw(made(schema().NewSessionResponse)))
-    found = opened_of(_one({"id": 1, "result": said}).result)
-    assert found.session_id == said["sessionId"]
-    named = opened_of(_one({"id": 1, "result": {**said, "models": {"currentModelId": "flash"}}}).result)
+def test_every_new_session_is_decoded(data: st.DataObject) -> None:
+    """The id of a new session is decoded, and its model if the CLI names one."""
+    sent = to_message(data.draw(instances_of(schema().NewSessionResponse)))
+    decoded = new_session_result(_decode_one({"id": 1, "result": sent}).result)
+    assert decoded.session_id == sent["sessionId"]
+    named = new_session_result(
+        _decode_one({"id": 1, "result": {**sent, "models": {"currentModelId": "flash"}}}).result
+    )
     assert named.model == "flash"
-    assert opened_of(_one({"id": 1, "result": {**said, "models": [1]}}).result).model is None
+    assert new_session_result(_decode_one({"id": 1, "result": {**sent, "models": [1]}}).result).model is None
 
 
 @given(st.data(), st.integers(0, 2**31))
-def test_every_error_arrives(data: st.DataObject, number: int) -> None:
-    """Code, message and data."""
-    said = dumped(data.draw(made(schema().Error)))
-    found = _one({"id": number, "error": said})
-    assert isinstance(found, Answer) and found.id == number and found.error is not None
-    assert (found.error.code, found.error.message, found.error.data) == (
-        said["code"],
-        said["message"],
-        said.get("data"),
+def test_every_error_is_decoded(data: st.DataObject, number: int) -> None:
+    """An error is decoded with code, message and data."""
+    sent = to_message(data.draw(instances_of(schema().Error)))
+    decoded = _decode_one({"id": number, "error": sent})
+    assert isinstance(decoded, RpcResponse) and decoded.id == number and decoded.error is not None
+    assert (decoded.error.code, decoded.error.message, decoded.error.data) == (
+        sent["code"],
+        sent["message"],
+        sent.get("data"),
     )
-    assert found.error.details is None or isinstance(found.error.details, str)
+    assert decoded.error.details is None or isinstance(decoded.error.details, str)
 
 
 @given(st.text(max_size=20), st.dictionaries(st.text(max_size=8), JSON, max_size=3))
-def test_an_update_that_nobody_knows_is_unknown(kind: str, fields: dict[str, Any]) -> None:
-    """A later release's: told with its session, never an exception."""
+def test_an_unknown_update(kind: str, fields: dict[str, Any]) -> None:
+    """An unknown update, as of a later release, is decoded as `Unknown` with its session id."""
     update = {**fields, "sessionUpdate": f"new_{kind}", "content": fields}
-    found = _one({"method": "session/update", "params": {"sessionId": "s", "update": update}})
-    assert isinstance(found, Unknown) and (found.why, found.session_id) == ("unknown_update", "s")
+    decoded = _decode_one({"method": "session/update", "params": {"sessionId": "s", "update": update}})
+    assert isinstance(decoded, Unknown) and (decoded.why, decoded.session_id) == ("unknown_update", "s")
 
 
 @pytest.mark.parametrize("line", [HELLO, ASK, DONE])
-def test_meta_is_passed_over_wherever_it_is(line: bytes) -> None:
-    """The protocol lets everybody put it everywhere."""
+def test_meta_is_ignored_at_every_level(line: bytes) -> None:
+    """A `_meta` field is ignored at every level of a message."""
 
     def with_meta(value: Any) -> Any:
         if isinstance(value, dict):
@@ -149,8 +173,8 @@ def test_meta_is_passed_over_wherever_it_is(line: bytes) -> None:
         return [with_meta(one) for one in value] if isinstance(value, list) else value
 
     (plain,), (other,) = decode_lines(line), decode_lines(json.dumps(with_meta(json.loads(line))).encode())
-    if isinstance(plain, Answer) and isinstance(other, Answer):
-        assert stopped_of(other.result) == stopped_of(plain.result)
+    if isinstance(plain, RpcResponse) and isinstance(other, RpcResponse):
+        assert prompt_result(other.result) == prompt_result(plain.result)
     else:
         assert other == plain
 
@@ -177,11 +201,13 @@ _LINES = st.one_of(
 @example(b'{"id":1,"x":"\\ud800","result":' + b"1" * 400 + b"}")
 @example(b'{"id":1,"result":{"stopReason":"\xff"}}')
 def test_no_bytes_raise(block: bytes) -> None:
-    """Noise, cut lines and values of other types become `Unknown`, or what can still be read of them."""
+    """Noise, cut lines and values of wrong types raise nothing; they become `Unknown` or are
+    decoded in part.
+    """
     for message in decode_lines(block):
         msgspec.json.encode(msgspec.structs.asdict(message))
-        if isinstance(message, Answer):
-            for read in (stopped_of, opened_of):
+        if isinstance(message, RpcResponse):
+            for read in (prompt_result, new_session_result):
                 try:
                     read(message.result)
                 except msgspec.DecodeError:
@@ -189,39 +215,46 @@ def test_no_bytes_raise(block: bytes) -> None:
 
 
 @given(st.integers(0, len(HELLO) - 1))
-def test_a_cut_line_costs_itself_alone(size: int) -> None:
-    """Its neighbours arrive."""
-    found = decode_lines(b"\n".join((HELLO, HELLO[:size], HELLO)) + b"\n")
-    assert found[0] == found[-1] == decode_lines(HELLO)[0]
-    assert all(isinstance(one, Unknown) for one in found[1:-1])
+def test_a_cut_line_affects_no_other_line(size: int) -> None:
+    """A cut line does not affect the lines before and after it."""
+    decoded = decode_lines(b"\n".join((HELLO, HELLO[:size], HELLO)) + b"\n")
+    assert decoded[0] == decoded[-1] == decode_lines(HELLO)[0]
+    assert all(isinstance(message, Unknown) for message in decoded[1:-1])
 
 
 @pytest.mark.parametrize(("half", "whole"), [(rb"a\ud83d b", "a\ufffd b"), (b"a\xffb", "a\ufffdb")])
-def test_half_a_character_costs_that_character(half: bytes, whole: str) -> None:
-    """The CLI cuts texts at any UTF-16 unit: neither the text nor, worse, an answer may be lost by it."""
+def test_half_a_character_is_replaced(half: bytes, whole: str) -> None:
+    """Half a character is replaced, and the message is kept.
+
+    The CLI cuts texts between UTF-16 units.
+    """
     (text,) = decode_lines(HELLO.replace(b"hello", half))
     assert isinstance(text, Update) and text.text == whole
     (ask,) = decode_lines(ASK.replace(b'"toolCallId"', b'"title":"' + half + b'","toolCallId"'))
-    assert isinstance(ask, Note) and ask.permission is not None and ask.permission.tool_call.title == whole
+    assert (
+        isinstance(ask, RpcRequest) and ask.permission is not None and ask.permission.tool_call.title == whole
+    )
     (failed,) = decode_lines(b'{"id":3,"error":{"code":500,"message":"' + half + b'"}}')
-    assert isinstance(failed, Answer) and failed.error is not None and failed.error.message == whole
+    assert isinstance(failed, RpcResponse) and failed.error is not None and failed.error.message == whole
     (done,) = decode_lines(DONE.replace(b'"}}', b'","_meta":{"x":"' + half + b'"}}}'))
-    assert isinstance(done, Answer) and stopped_of(done.result).reason == "end_turn"
+    assert isinstance(done, RpcResponse) and prompt_result(done.result).reason == "end_turn"
 
 
 @pytest.mark.parametrize("error", ['"no"', "7", '{"code":"x"}', '{"code":5.5,"message":"m"}', "[]"])
-def test_whoever_waits_is_answered(error: str) -> None:
-    """An error that is none of JSON-RPC's is still the answer, and its words are told."""
-    (found,) = decode_lines(f'{{"id":3,"error":{error}}}'.encode())
-    assert isinstance(found, Answer) and found.id == 3 and found.error is not None
-    assert found.error.message == error
+def test_a_malformed_error_is_a_response(error: str) -> None:
+    """An error that is not in the form of JSON-RPC is still decoded as a response, and its text is
+    kept.
+    """
+    (decoded,) = decode_lines(f'{{"id":3,"error":{error}}}'.encode())
+    assert isinstance(decoded, RpcResponse) and decoded.id == 3 and decoded.error is not None
+    assert decoded.error.message == error
 
 
 @pytest.mark.parametrize("params", ["null", "{}", '{"sessionId":"s","toolCall":7}', '{"sessionId":1}'])
-def test_a_question_that_cannot_be_read_can_be_answered(params: str) -> None:
-    """The agent waits for an answer: the request arrives with its id, and without a permission."""
-    (found,) = decode_lines(f'{{"id":0,"method":"session/request_permission","params":{params}}}'.encode())
-    assert found == Note(id=0, method="session/request_permission", permission=None)
+def test_an_unreadable_permission_request_keeps_its_id(params: str) -> None:
+    """A permission request that cannot be read keeps its id, so that it can be answered."""
+    (decoded,) = decode_lines(f'{{"id":0,"method":"session/request_permission","params":{params}}}'.encode())
+    assert decoded == RpcRequest(id=0, method="session/request_permission", permission=None)
 
 
 @pytest.mark.parametrize(
@@ -237,9 +270,9 @@ def test_a_question_that_cannot_be_read_can_be_answered(params: str) -> None:
     ],
 )
 def test_the_folder_of_a_command(text: str, folders: tuple[str, ...]) -> None:
-    """The CLI tells it where the model named one; what it tells otherwise is where the CLI itself runs.
+    """The folder of a command is read from its text if the model named one.
 
-    Where it can be read in two ways, both are told.
+    If the text is ambiguous, both readings are returned.
     """
     content = [{"type": "content", "content": {"type": "text", "text": text}}]
-    assert ToolCall(tool_call_id="t", content=content).folders == folders
+    assert AcpToolCall(tool_call_id="t", content=content).folders == folders

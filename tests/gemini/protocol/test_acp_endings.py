@@ -1,4 +1,4 @@
-"""How what real releases answer on ACP is judged; tests/shared/warm_endings.py has the scripts for both lanes."""
+"""How ACP answers of real releases are judged. tests/shared/warm_endings.py has the scripts."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ BOOM = '{"error":{"code":500,"message":"It is overloaded.","status":"INTERNAL"}}
 DAILY = "You have exhausted your daily quota on this model."
 MINUTE = "Resource exhausted\nSuggested retry after 1s."
 CAPACITY = "You have exhausted your capacity on this model."
-# What the CLI writes when it goes, about requests of any of its chats.
+# The CLI writes this when it ends, about requests of any of its chats.
 REPEATED = "Error handling request {\n  id: 3\n} { code: 500, message: 'of another chat' }\n"
 
 
-def turn(**evidence: Any) -> Ending:
+def judge_with(**evidence: Any) -> Ending:
     return judge_turn(TurnEvidence(**evidence))
 
 
-def done(**evidence: Any) -> Ending:
-    return turn(stop_reason="end_turn", **evidence)
+def judge_end_turn(**evidence: Any) -> Ending:
+    return judge_with(stop_reason="end_turn", **evidence)
 
 
-def kind(ending: Ending) -> tuple[str, str | None]:
+def outcome_and_kind(ending: Ending) -> tuple[str, str | None]:
     return ending.outcome, ending.failure.kind if ending.failure else None
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "found"),
+    ("code", "message", "failure_expected"),
     [
         (400, BAD_KEY, ("auth", 400, False, None)),
         (400, json.dumps({"error": {"message": BAD_KEY, "code": 400}}), ("auth", 400, False, None)),
@@ -71,34 +71,41 @@ def kind(ending: Ending) -> tuple[str, str | None]:
         (500, "Incomplete JSON segment at the end", ("server", None, True, None)),
     ],
 )
-def test_the_apis_errors_are_what_they_are_headless(code: int, message: str, found: tuple[Any, ...]) -> None:
-    """The code is the status, or 500 for want of one: then the words say what it was, and else nobody knows."""
-    ending = turn(code=code, message=message)
+def test_api_errors(code: int, message: str, failure_expected: tuple[Any, ...]) -> None:
+    """An API error on ACP has the same kind as in a headless run.
+
+    If the code is a bare 500, the text decides.
+    """
+    ending = judge_with(code=code, message=message)
     failure = ending.failure
     assert failure is not None
-    assert (failure.kind, failure.http_status, failure.retryable, failure.retry_after) == found
+    assert (failure.kind, failure.http_status, failure.retryable, failure.retry_after) == failure_expected
     assert failure.hint
     assert ending.reason == failure.message
     assert "{" not in failure.message
 
 
-def test_words_do_not_outrank_a_status() -> None:
-    """A status that was told stands, whatever else the message says."""
-    failure = turn(code=503, message="The quota service was not found.").failure
+def test_a_status_outranks_the_text() -> None:
+    """A reported status decides, even if the text suggests another error."""
+    failure = judge_with(code=503, message="The quota service was not found.").failure
     assert failure is not None
     assert (failure.kind, failure.http_status) == ("server", 503)
 
 
 @pytest.mark.parametrize("recorded", [True, None])
 def test_an_answer_is_a_success(recorded: bool | None) -> None:
-    """Thoughts before it and stderr of others take nothing from it."""
-    assert done(answer="Hello", recorded=recorded, tool_calls=2, stderr=REPEATED) == Ending("success")
+    """An answer is a success, also if stderr has errors of other chats."""
+    assert judge_end_turn(answer="Hello", recorded=recorded, tool_calls=2, stderr=REPEATED) == Ending(
+        "success"
+    )
 
 
-def test_an_answer_that_the_cli_threw_away_is_no_success() -> None:
-    """A malformed call or a stream without an end: the text came, and the journal has no message of it."""
-    ending = done(answer="I call", recorded=False)
-    assert kind(ending) == ("failed", "blocked")
+def test_a_discarded_answer_is_no_success() -> None:
+    """An answer that the journal does not contain was discarded by the CLI: the turn failed and can
+    be retried.
+    """
+    ending = judge_end_turn(answer="I call", recorded=False)
+    assert outcome_and_kind(ending) == ("failed", "blocked")
     assert ending.failure is not None
     assert ending.failure.retryable
 
@@ -116,20 +123,24 @@ def test_an_answer_that_the_cli_threw_away_is_no_success() -> None:
     ],
 )
 def test_an_empty_answer_is_no_success(evidence: dict[str, Any]) -> None:
-    """A filter, a blocked prompt, thoughts alone: ACP calls each of them end_turn."""
-    ending = done(**evidence)
-    assert kind(ending) == ("failed", "blocked")
+    """A turn without an answer (filtered, blocked or only thoughts) failed, although ACP reports
+    `end_turn`.
+    """
+    ending = judge_end_turn(**evidence)
+    assert outcome_and_kind(ending) == ("failed", "blocked")
     assert ending.failure is not None
     assert ending.failure.retryable
 
 
-def test_a_tool_and_not_a_word_more_is_a_success_where_the_cli_keeps_it() -> None:
-    """As headless: an empty message after a tool, which the journal has, means: done."""
-    assert done(recorded=True, tool_calls=1) == Ending("success")
+def test_a_tool_without_an_answer_is_a_success() -> None:
+    """A turn with a tool and an empty answer is a success if the journal contains its message, as
+    in a headless run.
+    """
+    assert judge_end_turn(recorded=True, tool_calls=1) == Ending("success")
 
 
 @pytest.mark.parametrize(
-    ("turns", "limit", "found"),
+    ("turns", "limit", "failure_expected"),
     [
         (2, 2, ("max_turns", None)),
         (3, 2, ("max_turns", None)),
@@ -137,33 +148,38 @@ def test_a_tool_and_not_a_word_more_is_a_success_where_the_cli_keeps_it() -> Non
         (6, 20, ("failed", "loop")),
     ],
 )
-def test_one_stop_reason_is_a_loop_or_the_limit(
-    turns: int, limit: int | None, found: tuple[str, str | None]
+def test_max_turn_requests_is_a_loop_or_the_limit(
+    turns: int, limit: int | None, failure_expected: tuple[str, str | None]
 ) -> None:
-    """The limit where it was reached, else the model repeated itself."""
-    assert kind(turn(stop_reason="max_turn_requests", turns=turns, max_turns=limit)) == found
+    """`max_turn_requests` means `max_turns` if the limit was reached, and a loop otherwise."""
+    assert (
+        outcome_and_kind(judge_with(stop_reason="max_turn_requests", turns=turns, max_turns=limit))
+        == failure_expected
+    )
 
 
-def test_a_conversation_that_is_too_long_was_never_sent() -> None:
-    """`max_tokens` comes before the request: trying again does not help."""
-    ending = turn(stop_reason="max_tokens")
-    assert kind(ending) == ("failed", "blocked")
+def test_a_conversation_that_is_too_long() -> None:
+    """`max_tokens` means that the conversation is too long: it is not retryable, and the hint
+    suggests a new session.
+    """
+    ending = judge_with(stop_reason="max_tokens")
+    assert outcome_and_kind(ending) == ("failed", "blocked")
     assert ending.failure is not None
     assert not ending.failure.retryable
     assert "new session" in ending.failure.hint
 
 
 @pytest.mark.parametrize(
-    ("reason", "found"),
+    ("reason", "failure_expected"),
     [("cancelled", "cut_off"), ("refusal", "blocked"), ("odd", "protocol"), (None, "protocol")],
 )
-def test_other_stop_reasons_are_no_success(reason: str | None, found: str) -> None:
-    """A cancellation that was not ours, a refusal, and what nobody knows."""
-    assert kind(turn(stop_reason=reason)) == ("failed", found)
+def test_other_stop_reasons_are_no_success(reason: str | None, failure_expected: str) -> None:
+    """A cancellation that we did not request, a refusal and unknown stop reasons are failures."""
+    assert outcome_and_kind(judge_with(stop_reason=reason)) == ("failed", failure_expected)
 
 
 @pytest.mark.parametrize(
-    ("code", "stderr", "told"),
+    ("code", "stderr", "expected"),
     [
         (-9, "", "the CLI was ended by SIGKILL and gave no result"),
         (0, REPEATED, "the CLI ended with exit code 0 and gave no result"),
@@ -175,12 +191,14 @@ def test_other_stop_reasons_are_no_success(reason: str | None, found: str) -> No
         ),
     ],
 )
-def test_a_process_that_is_gone_has_crashed(code: int, stderr: str, told: str) -> None:
-    """However it went, and whatever it says of other chats; even where an answer had been on its way."""
-    ending = turn(gone=True, exit_code=code, stderr=stderr, answer="on my way")
-    assert kind(ending) == ("failed", "crashed")
+def test_a_process_that_is_gone_has_crashed(code: int, stderr: str, expected: str) -> None:
+    """If the process is gone, the turn crashed, whatever the exit code, earlier text and messages
+    about other chats.
+    """
+    ending = judge_with(gone=True, exit_code=code, stderr=stderr, answer="on my way")
+    assert outcome_and_kind(ending) == ("failed", "crashed")
     assert ending.failure is not None
-    assert (ending.reason, ending.failure.exit_code, ending.failure.retryable) == (told, code, True)
+    assert (ending.reason, ending.failure.exit_code, ending.failure.retryable) == (expected, code, True)
 
 
 @pytest.mark.parametrize(
@@ -190,16 +208,19 @@ def test_a_process_that_is_gone_has_crashed(code: int, stderr: str, told: str) -
         (-32603, "Internal error", '{"details":"Session not found: s-1"}'),
     ],
 )
-def test_a_session_that_the_process_does_not_have(code: int, message: str, data: str | None) -> None:
-    """0.61 and 0.41 word it differently; the caller is told to forget the id."""
-    ending = turn(code=code, message=message, data=data)
-    assert kind(ending) == ("failed", "session_not_found")
+def test_an_unknown_session(code: int, message: str, data: str | None) -> None:
+    """Releases report an unknown session with different texts.
+
+    Each is `session_not_found`, and the caller should drop the id.
+    """
+    ending = judge_with(code=code, message=message, data=data)
+    assert outcome_and_kind(ending) == ("failed", "session_not_found")
     assert ending.reason == 'the process has no session "s-1"'
     assert ending.clear_session
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "data", "found"),
+    ("code", "message", "data", "failure_expected"),
     [
         (
             -32603,
@@ -212,13 +233,13 @@ def test_a_session_that_the_process_does_not_have(code: int, message: str, data:
         (-32603, "Internal error", "x is undefined", ("crashed", True)),
     ],
 )
-def test_our_mistakes_and_the_clis_are_told_apart(
-    code: int, message: str, data: str, found: tuple[str, bool]
+def test_rejected_and_failed_requests(
+    code: int, message: str, data: str, failure_expected: tuple[str, bool]
 ) -> None:
-    """A request that it does not take, and one that it fails at."""
-    failure = turn(code=code, message=message, data=data).failure
+    """A request that the CLI rejects is a protocol error; a request at which it fails is a crash."""
+    failure = judge_with(code=code, message=message, data=data).failure
     assert failure is not None
-    assert (failure.kind, failure.retryable) == found
+    assert (failure.kind, failure.retryable) == failure_expected
     assert "\n" not in failure.message
 
 
@@ -226,7 +247,7 @@ SETTINGS = "Error in /w/.gemini/settings.json: Expected property name or '}' in 
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "details", "found", "told"),
+    ("code", "message", "details", "failure_expected", "expected"),
     [
         (-32000, "Gemini API key is missing or not configured.", None, "auth", "no credentials found"),
         (-32000, "Authentication required", None, "auth", "no credentials found"),
@@ -238,25 +259,39 @@ SETTINGS = "Error in /w/.gemini/settings.json: Expected property name or '}' in 
             "tier_retired",
             "no longer serves",
         ),
-        (-32603, "Internal error", "Directory does not exist: /w/x y", "bad_option", "cwd: /w/x y is gone"),
-        (-32603, "Internal error", "Path is not a directory: /w/f", "bad_option", "cwd: /w/f is gone"),
+        (
+            -32603,
+            "Internal error",
+            "Directory does not exist: /w/x y",
+            "bad_option",
+            "cwd: /w/x y is not an existing folder",
+        ),
+        (
+            -32603,
+            "Internal error",
+            "Path is not a directory: /w/f",
+            "bad_option",
+            "cwd: /w/f is not an existing folder",
+        ),
         (-32603, "Internal error", f"{SETTINGS}\nPlease fix the configuration file(s).", "config", SETTINGS),
     ],
 )
 def test_a_session_that_cannot_be_opened(
-    code: int, message: str, details: str | None, found: str, told: str
+    code: int, message: str, details: str | None, failure_expected: str, expected: str
 ) -> None:
-    """No sign-in, no folder, broken settings: as a headless run is told."""
+    """A missing sign-in, a missing folder or broken settings give a failure with one line that is
+    not retryable.
+    """
     ending = judge_opening(code, message, json.dumps({"details": details}) if details else None)
-    assert kind(ending) == ("failed", found)
+    assert outcome_and_kind(ending) == ("failed", failure_expected)
     assert ending.failure is not None
-    assert told in ending.failure.message
+    assert expected in ending.failure.message
     assert "\n" not in ending.failure.message
     assert not ending.failure.retryable
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "stderr", "found", "told"),
+    ("exit_code", "stderr", "failure_expected", "expected"),
     [
         (52, f"\x1b[31m{SETTINGS}\nPlease fix the configuration file(s).\x1b[0m\n", "config", SETTINGS),
         (1, "Unknown argument: nonsense\nUsage: gemini", "cli_unsupported", "Unknown argument: nonsense"),
@@ -264,10 +299,14 @@ def test_a_session_that_cannot_be_opened(
         (1, "TypeError: x\n    at y", "crashed", "TypeError: x"),
     ],
 )
-def test_a_process_that_does_not_come_up(exit_code: int, stderr: str, found: str, told: str) -> None:
-    """It is still nobody's but this caller's: judged by exit code and stderr, as a headless run."""
+def test_a_process_that_does_not_start(
+    exit_code: int, stderr: str, failure_expected: str, expected: str
+) -> None:
+    """A process that ends before it has a session is judged by exit code and stderr, as a headless
+    run.
+    """
     ending = judge_opening(None, None, None, stderr, exit_code)
-    assert kind(ending) == ("failed", found)
+    assert outcome_and_kind(ending) == ("failed", failure_expected)
     assert ending.failure is not None
-    assert told in ending.failure.message
+    assert expected in ending.failure.message
     assert "\x1b" not in ending.failure.message

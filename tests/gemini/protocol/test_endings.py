@@ -1,4 +1,4 @@
-"""How what real releases left behind is judged; the real runs are in tests/real/test_endings_*.py."""
+"""How the output of real releases is judged. The real runs are in tests/real/test_endings_*.py."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NESTED = json.dumps({"error": {"message": '{\n  "error": {"code": 400, "message"
 RESET = "You have exhausted your capacity on this model. Your quota will reset after {}."
 
 
-def judged(exit_code: int | None = 0, **evidence: Any) -> Ending:
+def judge_evidence(exit_code: int | None = 0, **evidence: Any) -> Ending:
     return judge(Evidence(exit_code=exit_code, **evidence))
 
 
-def kind(ending: Ending) -> tuple[str, str | None]:
+def outcome_and_kind(ending: Ending) -> tuple[str, str | None]:
     return ending.outcome, ending.failure.kind if ending.failure else None
 
 
 @pytest.mark.parametrize("name", FAILURE_KINDS)
 def test_every_failure_has_a_hint(name: Any) -> None:
-    """One sentence that says what to do."""
+    """Every kind of failure has a hint, which is a sentence."""
     assert hint_for(name).endswith(".")
 
 
@@ -50,13 +50,13 @@ def test_every_failure_has_a_hint(name: Any) -> None:
         ("", "no message"),
     ],
 )
-def test_a_message_is_one_sentence_for_people(message: str, sentence: str) -> None:
-    """Out of brackets, out of JSON in JSON, one line, not too long."""
+def test_sentence_of_a_message(message: str, sentence: str) -> None:
+    """`sentence_of` extracts one short line from brackets and nested JSON."""
     assert sentence_of(message) == sentence
 
 
 @pytest.mark.parametrize(
-    ("message", "stderr", "found"),
+    ("message", "stderr", "failure_expected"),
     [
         (RESET.format("10s"), "RetryableQuotaError", ("quota_minute", True, 10.0)),
         (RESET.format("2h30m18s"), "TerminalQuotaError", ("quota_day", False, 9018.0)),
@@ -69,26 +69,28 @@ def test_a_message_is_one_sentence_for_people(message: str, sentence: str) -> No
         ("Resource exhausted", "  retryDelayMs: 1500,", ("quota_minute", True, 1.5)),
     ],
 )
-def test_a_quota_is_by_the_day_or_comes_back_soon(message: str, stderr: str, found: tuple[Any, ...]) -> None:
-    """What the CLI gives up at once and what does not come back within minutes is no matter of waiting."""
+def test_quota_per_minute_or_day(message: str, stderr: str, failure_expected: tuple[Any, ...]) -> None:
+    """A quota error is `quota_minute` (retryable) if the quota comes back soon, and `quota_day`
+    otherwise.
+    """
     failure = api_failure(f"[API Error: {message}]", 173, stderr)
-    assert (failure.kind, failure.retryable, failure.retry_after) == found
+    assert (failure.kind, failure.retryable, failure.retry_after) == failure_expected
     assert failure.http_status == 429
 
 
-def said(answer: str = "", **more: Any) -> dict[str, Any]:
+def success_evidence(answer: str = "", **more: Any) -> dict[str, Any]:
     return {"result_status": "success", "answer": answer, **more}
 
 
-def erred(name: str, exit_code: int) -> dict[str, Any]:
+def error_evidence(name: str, exit_code: int) -> dict[str, Any]:
     return {"result_status": "error", "error_type": name, "error_message": "x", "exit_code": exit_code}
 
 
-def gone(exit_code: int | None, stderr: str = "") -> dict[str, Any]:
+def exit_evidence(exit_code: int | None, stderr: str = "") -> dict[str, Any]:
     return {"exit_code": exit_code, "stderr": stderr}
 
 
-TALKING = "Error when talking to Gemini API"
+TALKING_ERROR = "Error when talking to Gemini API"
 LOOP = ("warning", "Loop detected, stopping execution")
 TURNS = ("error", "Maximum session turns exceeded")
 
@@ -96,52 +98,75 @@ TURNS = ("error", "Maximum session turns exceeded")
 @pytest.mark.parametrize(
     ("evidence", "outcome", "failed"),
     [
-        (said("fine"), "success", None),
-        (said("fine", exit_code=1), "success", None),
-        (said("fine", stderr=TALKING), "success", None),
-        (said("fine", error_lines=(("warning", "hm"),)), "success", None),
-        (said(total_tokens=12, tool_calls=1), "success", None),
-        (said(total_tokens=0, tool_calls=0), "failed", "blocked"),
-        (said(error_lines=(LOOP,)), "failed", "loop"),
-        (said(error_lines=(TURNS,)), "max_turns", None),
+        (success_evidence("fine"), "success", None),
+        (success_evidence("fine", exit_code=1), "success", None),
+        (success_evidence("fine", stderr=TALKING_ERROR), "success", None),
+        (success_evidence("fine", error_lines=(("warning", "hm"),)), "success", None),
+        (success_evidence(total_tokens=12, tool_calls=1), "success", None),
+        (success_evidence(total_tokens=0, tool_calls=0), "failed", "blocked"),
+        (success_evidence(error_lines=(LOOP,)), "failed", "loop"),
+        (success_evidence(error_lines=(TURNS,)), "max_turns", None),
         ({"result_status": "error"}, "failed", "blocked"),
-        (erred("FatalTurnLimitedError", 53), "max_turns", None),
-        (erred("no_space_left", 54), "failed", "tool_fatal"),
-        (erred("FatalCancellationError", 130), "failed", "cut_off"),
-        (erred("FatalInputError", 42), "failed", "bad_prompt"),
-        (erred("FatalAuthenticationError", 41), "failed", "auth"),
-        (erred("x", 54), "failed", "tool_fatal"),
-        ({**erred("x", 1), "error_message": "IneligibleTierError: no"}, "failed", "tier_retired"),
-        (gone(1, "IneligibleTierError: no"), "failed", "tier_retired"),
-        (gone(41), "failed", "auth"),
-        (gone(1, "Please set an Auth method in your settings"), "failed", "auth"),
-        (gone(55), "failed", "untrusted_folder"),
-        (gone(-64), "failed", "crashed"),
-        (gone(0), "failed", "cut_off"),
-        (gone(-15), "failed", "cut_off"),
-        (gone(130), "failed", "cut_off"),
-        (gone(-11), "failed", "crashed"),
-        (gone(None), "failed", "crashed"),
-        (gone(44), "failed", "sandbox"),
-        (gone(53), "max_turns", None),
-        (gone(1, "Unknown arguments: session-id, sessionId"), "failed", "cli_unsupported"),
-        (gone(42, 'Error starting session: Session ID "x" already exists.'), "failed", "bad_option"),
-        (gone(42, "No input provided via stdin."), "failed", "bad_prompt"),
-        (gone(144, f"{TALKING} _ApiError: API_KEY_INVALID"), "failed", "auth"),
+        (error_evidence("FatalTurnLimitedError", 53), "max_turns", None),
+        (error_evidence("no_space_left", 54), "failed", "tool_fatal"),
+        (error_evidence("FatalCancellationError", 130), "failed", "cut_off"),
+        (error_evidence("FatalInputError", 42), "failed", "bad_prompt"),
+        (error_evidence("FatalAuthenticationError", 41), "failed", "auth"),
+        (error_evidence("x", 54), "failed", "tool_fatal"),
+        ({**error_evidence("x", 1), "error_message": "IneligibleTierError: no"}, "failed", "tier_retired"),
+        (exit_evidence(1, "IneligibleTierError: no"), "failed", "tier_retired"),
+        (exit_evidence(41), "failed", "auth"),
+        (exit_evidence(1, "Please set an Auth method in your settings"), "failed", "auth"),
+        (exit_evidence(55), "failed", "untrusted_folder"),
+        (exit_evidence(-64), "failed", "crashed"),
+        (exit_evidence(0), "failed", "cut_off"),
+        (exit_evidence(-15), "failed", "cut_off"),
+        (exit_evidence(130), "failed", "cut_off"),
+        (exit_evidence(-11), "failed", "crashed"),
+        (exit_evidence(None), "failed", "crashed"),
+        (exit_evidence(44), "failed", "sandbox"),
+        (exit_evidence(53), "max_turns", None),
+        (exit_evidence(1, "Unknown arguments: session-id, sessionId"), "failed", "cli_unsupported"),
+        (exit_evidence(42, 'Error starting session: Session ID "x" already exists.'), "failed", "bad_option"),
+        (exit_evidence(42, "No input provided via stdin."), "failed", "bad_prompt"),
+        (exit_evidence(144, f"{TALKING_ERROR} _ApiError: API_KEY_INVALID"), "failed", "auth"),
     ],
 )
-def test_a_judgement(evidence: dict[str, Any], outcome: str, failed: str | None) -> None:
-    """The result decides where there is one and it is believable; else exit code and stderr."""
-    assert kind(judged(**evidence)) == (outcome, failed)
+def test_outcome_of_each_evidence(evidence: dict[str, Any], outcome: str, failed: str | None) -> None:
+    """A credible result decides; otherwise exit code and stderr decide."""
+    assert outcome_and_kind(judge_evidence(**evidence)) == (outcome, failed)
 
 
-def test_a_new_session_in_place_of_the_one_asked_for_is_no_success() -> None:
-    """The CLI may begin one in silence where the folder has none; only for `latest` is that what was asked for."""
-    fresh = said("hi", stderr="No previous sessions found for this project.")
-    ending = judged(**fresh, resume="some-id")
-    assert kind(ending) == ("failed", "session_not_found")
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "The 'metricReader' option is deprecated. Please use 'metricReaders' instead.",
+        "Ripgrep is not available. Falling back to GrepTool.",
+        "YOLO mode is enabled. All tool calls will be automatically approved.",
+    ],
+)
+def test_noise_is_not_the_reason(noise: str) -> None:
+    """A line that the CLI prints in every run is not the reason of a failure."""
+    ending = judge_evidence(**exit_evidence(41, f"{noise}\nInvalid auth method selected.\n"))
+    assert ending.reason == "Invalid auth method selected."
+
+
+def test_the_hint_names_the_variables_of_vertex() -> None:
+    """GOOGLE_API_KEY without GOOGLE_GENAI_USE_VERTEXAI is a common mistake: the hint names both."""
+    hint = hint_for("auth")
+    assert all(name in hint for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"))
+
+
+def test_a_new_session_instead_of_the_requested_one() -> None:
+    """If the CLI starts a new session instead of the requested one, the run failed.
+
+    Only for `latest` it is a success.
+    """
+    fresh = success_evidence("hi", stderr="No previous sessions found for this project.")
+    ending = judge_evidence(**fresh, resume="some-id")
+    assert outcome_and_kind(ending) == ("failed", "session_not_found")
     assert ending.clear_session
-    assert kind(judged(**fresh, resume="latest")) == ("success", None)
+    assert outcome_and_kind(judge_evidence(**fresh, resume="latest")) == ("success", None)
 
 
 @pytest.mark.parametrize(
@@ -158,10 +183,10 @@ def test_a_new_session_in_place_of_the_one_asked_for_is_no_success() -> None:
         ("Warning: x\nError resuming session: it is broken", "Error resuming session: it is broken"),
     ],
 )
-def test_a_session_that_is_not_there(stderr: str, reason: str) -> None:
-    """Exit 42 with such words is no bad prompt: the session is to be forgotten."""
-    ending = judged(**gone(42, stderr))
-    assert (kind(ending), ending.reason) == (("failed", "session_not_found"), reason)
+def test_a_missing_session(stderr: str, reason: str) -> None:
+    """Exit code 42 with a message about resuming means `session_not_found`, not a bad prompt."""
+    ending = judge_evidence(**exit_evidence(42, stderr))
+    assert (outcome_and_kind(ending), ending.reason) == (("failed", "session_not_found"), reason)
     assert ending.clear_session
 
 
@@ -178,17 +203,21 @@ def test_a_session_that_is_not_there(stderr: str, reason: str) -> None:
     ],
 )
 def test_an_unknown_error_is_looked_up_on_stderr(error: str | None, failed: str, reason: str) -> None:
-    """0.54 puts no more into the result; its stderr has the error behind the name of a report."""
+    """If the result names no cause, as in 0.54, the cause is read from stderr, after the path of
+    the report.
+    """
     place = "Full report available at: /tmp/gemini-client-error-Turn.run-sendMessageStream-1.json"
-    stderr = f"{TALKING} {place} {error}\n    at x (y:1:2)\n" if error else ""
-    told = "[API Error: An unknown error occurred.]"
-    ending = judged(1, result_status="error", error_type="Error", error_message=told, stderr=stderr)
-    assert (kind(ending), ending.reason) == (("failed", failed), reason)
+    stderr = f"{TALKING_ERROR} {place} {error}\n    at x (y:1:2)\n" if error else ""
+    text = "[API Error: An unknown error occurred.]"
+    ending = judge_evidence(1, result_status="error", error_type="Error", error_message=text, stderr=stderr)
+    assert (outcome_and_kind(ending), ending.reason) == (("failed", failed), reason)
 
 
-def test_crashes_say_what_the_cli_said_last() -> None:
-    """One line of the stack's head, not the stack."""
-    ending = judged(exit_code=-6, stderr="x\nFATAL ERROR: Reached heap limit Allocation failed\n 1: 0xb7\n")
+def test_a_crash_quotes_the_last_line_of_stderr() -> None:
+    """The reason of a crash quotes the line before the stack on stderr."""
+    ending = judge_evidence(
+        exit_code=-6, stderr="x\nFATAL ERROR: Reached heap limit Allocation failed\n 1: 0xb7\n"
+    )
     assert (
         ending.reason
         == "the CLI was ended by SIGABRT and gave no result: FATAL ERROR: Reached heap limit Allocation failed"

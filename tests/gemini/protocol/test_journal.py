@@ -1,4 +1,4 @@
-"""Records of session files, as the CLI writes them and as they may come damaged."""
+"""Records of session files, as the CLI writes them and damaged."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from geminids.gemini.protocol.journal.records import (
     Header,
-    Message,
     Rewind,
     Set,
-    Thought,
-    Tokens,
+    StoredMessage,
+    StoredThought,
+    StoredTokens,
     decode_message,
     decode_record,
 )
@@ -34,10 +34,10 @@ _FIELDS = (
 _RECORDS = st.dictionaries(st.sampled_from(_FIELDS.split()), _JSON, max_size=8)
 
 
-def message(**fields: Any) -> Message:
-    found = decode_record(json.dumps({"id": "m1", **fields}).encode())
-    assert isinstance(found, Message)
-    return found
+def decode_stored_message(**fields: Any) -> StoredMessage:
+    record = decode_record(json.dumps({"id": "m1", **fields}).encode())
+    assert isinstance(record, StoredMessage)
+    return record
 
 
 @given(st.binary(max_size=60) | _RECORDS.map(lambda record: json.dumps(record).encode()))
@@ -48,10 +48,10 @@ def message(**fields: Any) -> Message:
     b'{"id":"a","toolCalls":[{"id":[[1]],"args":3,"result":{}}],"thoughts":[1,{"subject":2}],"tokens":[]}'
 )
 @example(b'{"sessionId":"a","projectHash":"b","directories":[1],"messages":[{"id":1},2,{"id":"x"}]}')
-def test_nothing_raises(line: bytes) -> None:
-    """Whatever a line holds, it is a record or it is none; and a message's properties can all be asked for."""
+def test_no_line_raises(line: bytes) -> None:
+    """Any line is a record or None, and all properties of a message can be read."""
     record = decode_record(line)
-    if isinstance(record, Message):
+    if isinstance(record, StoredMessage):
         assert isinstance(record.original, dict)
         assert isinstance(record.text, str)
         assert {record.is_prompt, record.is_injected, record.is_tool_results, record.is_resumable} <= {
@@ -62,8 +62,8 @@ def test_nothing_raises(line: bytes) -> None:
 
 
 def test_a_message_of_every_field() -> None:
-    """All that the CLI writes is there, under our names."""
-    told = message(
+    """All fields of a stored message are decoded, and the original is kept."""
+    decoded = decode_stored_message(
         type="gemini",
         timestamp="t",
         content="hello",
@@ -87,52 +87,65 @@ def test_a_message_of_every_field() -> None:
             }
         ],
     )
-    call = told.tool_calls[0]
-    assert (told.type, told.timestamp, told.content, told.display_content) == ("gemini", "t", "hello", "hi")
-    assert (told.thoughts, told.tokens) == ([Thought("s", "d", "u")], Tokens(6, 2, 3, 4, 1, 13))
+    call = decoded.tool_calls[0]
+    assert (decoded.type, decoded.timestamp, decoded.content, decoded.display_content) == (
+        "gemini",
+        "t",
+        "hello",
+        "hi",
+    )
+    assert (decoded.thoughts, decoded.tokens) == (
+        [StoredThought("s", "d", "u")],
+        StoredTokens(6, 2, 3, 4, 1, 13),
+    )
     assert (call.agent_id, call.display_name, call.result_display) == ("agent", "ReadFile", {"fileDiff": "+"})
-    assert told.original["toolCalls"][0]["renderOutputAsMarkdown"] is True
+    assert decoded.original["toolCalls"][0]["renderOutputAsMarkdown"] is True
 
 
-def test_what_is_of_another_type_costs_that_field_alone() -> None:
-    """A field that cannot be read is left at its default, and stays in the original."""
-    told = message(
+def test_a_field_of_a_wrong_type() -> None:
+    """A field of a wrong type gets its default and stays in the original.
+
+    The other fields are decoded.
+    """
+    decoded = decode_stored_message(
         type="gemini",
         thoughts=None,
         tokens={"input": 5.0, "output": "many"},
         model=3,
         toolCalls=[{"name": "glob", "args": "?"}],
     )
-    assert (told.thoughts, told.tokens, told.model) == ([], Tokens(input=5), None)
-    assert (told.tool_calls[0].name, told.tool_calls[0].args) == ("glob", {})
-    assert told.original["model"] == 3
+    assert (decoded.thoughts, decoded.tokens, decoded.model) == ([], StoredTokens(input=5), None)
+    assert (decoded.tool_calls[0].name, decoded.tool_calls[0].args) == ("glob", {})
+    assert decoded.original["model"] == 3
 
 
-def test_the_order_of_the_kinds() -> None:
-    """A rewind before a message, a message before an update, an update before a header: as the CLI asks."""
+def test_precedence_of_record_kinds() -> None:
+    """If a line has the fields of several records, the order is rewind, message, update, header, as
+    in the CLI.
+    """
     everything = {"$rewindTo": "x", "id": "y", "$set": {}, "sessionId": "s", "projectHash": "p"}
     kinds = []
     while everything:
         kinds.append(type(decode_record(json.dumps(everything).encode())))
         del everything[next(iter(everything))]
-    assert kinds == [Rewind, Message, Set, Header, type(None)]
+    assert kinds == [Rewind, StoredMessage, Set, Header, type(None)]
 
 
-def test_the_names_of_records_within_a_text_are_text() -> None:
-    """A message that quotes a journal stays a message."""
-    told = message(type="user", content='{"$rewindTo":"x"} and {"$set":{}}')
-    assert told.is_prompt
-    nested = message(type="gemini", toolCalls=[{"id": "c", "args": {"$rewindTo": "x"}}])
+def test_a_quoted_record_is_text() -> None:
+    """A message that quotes a record in its text or arguments stays a message."""
+    decoded = decode_stored_message(type="user", content='{"$rewindTo":"x"} and {"$set":{}}')
+    assert decoded.is_prompt
+    nested = decode_stored_message(type="gemini", toolCalls=[{"id": "c", "args": {"$rewindTo": "x"}}])
     assert nested.tool_calls[0].args == {"$rewindTo": "x"}
 
 
 def test_a_checkpoint_has_its_messages() -> None:
-    """`$set.messages` are messages with their originals; what has no id is none."""
+    """`$set.messages` are decoded with their originals; an entry without an id is dropped."""
     line = b'{"$set":{"messages":[{"id":"a","type":"user","content":"x","new":1},{"id":3},7],"summary":null}}'
     record = decode_record(line)
     assert isinstance(record, Set)
     assert record.fields == {"summary": None}
-    assert [told.original for told in record.messages or ()] == [
+    assert [decoded.original for decoded in record.messages or ()] == [
         {"id": "a", "type": "user", "content": "x", "new": 1}
     ]
     assert decode_record(b'{"$set":{"lastUpdated":"t"}}') == Set({"lastUpdated": "t"})
@@ -149,28 +162,31 @@ def test_a_checkpoint_has_its_messages() -> None:
         pytest.param('{"id":"a","content":"a\u2028b"}'.encode(), "a\u2028b", id="a separator in the text"),
     ],
 )
-def test_what_json_parse_reads_is_read(line: bytes, text: str) -> None:
-    """A character that is no good costs that character."""
-    told = decode_record(line)
-    assert isinstance(told, Message)
-    assert (told.id, told.text, told.original["id"]) == ("a", text, "a")
-    msgspec.json.encode(told.original)
+def test_odd_but_valid_lines(line: bytes, text: str) -> None:
+    """Every line that JavaScript's JSON.parse accepts is decoded.
+
+    An invalid character is replaced.
+    """
+    decoded = decode_record(line)
+    assert isinstance(decoded, StoredMessage)
+    assert (decoded.id, decoded.text, decoded.original["id"]) == ("a", text, "a")
+    msgspec.json.encode(decoded.original)
 
 
 @pytest.mark.parametrize(
     "line",
     [b"", b"[]", b"null", b'{"id":1}', b'{"id":"a"', b'{"id":"a","n":NaN}', b'{"sessionId":"a"}', b'"id"'],
 )
-def test_what_is_no_record(line: bytes) -> None:
-    """Other JSON, broken JSON and halves of a header are no records."""
+def test_other_lines_are_no_records(line: bytes) -> None:
+    """Other JSON, broken JSON and an incomplete header are not records."""
     assert decode_record(line) is None
 
 
 def test_a_message_on_many_lines() -> None:
-    """It is read as well, and its original stands on one."""
-    told = decode_message(b'{\n  "id": "a",\n  "content": "x"\n}\n')
-    assert told is not None
-    assert (told.text, told.raw) == ("x", b'{"id":"a","content":"x"}')
+    """A message on several lines is decoded, and its original is stored on one line."""
+    decoded = decode_message(b'{\n  "id": "a",\n  "content": "x"\n}\n')
+    assert decoded is not None
+    assert (decoded.text, decoded.raw) == ("x", b'{"id":"a","content":"x"}')
     assert decode_message(b'{"content": "x"}') is None
 
 
@@ -178,7 +194,7 @@ _ANSWER = {"functionResponse": {"id": "c", "name": "glob", "response": {"output"
 
 
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("content", "expected"),
     [
         ("hello", "prompt resumable"),
         ([{"text": "hel"}, {"text": "lo"}], "prompt resumable"),
@@ -192,29 +208,34 @@ _ANSWER = {"functionResponse": {"id": "c", "name": "glob", "response": {"output"
         (None, "prompt"),
     ],
 )
-def test_whose_words_a_user_message_holds(content: Any, what: str) -> None:
-    """The user's own are a prompt; the CLI's are not. Resumable is what the CLI calls so."""
-    told = message(type="user", content=content)
+def test_kinds_of_user_messages(content: Any, expected: str) -> None:
+    """A user message is a prompt, injected by the CLI, or tool results.
+
+    `is_resumable` follows the CLI's rule.
+    """
+    decoded = decode_stored_message(type="user", content=content)
     names = ("prompt", "injected", "tool_results", "resumable")
-    assert [name for name in names if getattr(told, f"is_{name}")] == what.split()
+    assert [name for name in names if getattr(decoded, f"is_{name}")] == expected.split()
 
 
 @pytest.mark.parametrize("kind", ["gemini", "info", "warning", "error", "new"])
 def test_only_a_user_message_can_be_a_prompt(kind: str) -> None:
-    """Whatever another one says."""
-    told = message(type=kind, content="<session_context>")
-    assert not (told.is_prompt or told.is_injected or told.is_tool_results)
-    assert told.is_resumable == (kind == "gemini")
+    """A message of another type is never a prompt. Of these types, only `gemini` is resumable."""
+    decoded = decode_stored_message(type=kind, content="<session_context>")
+    assert not (decoded.is_prompt or decoded.is_injected or decoded.is_tool_results)
+    assert decoded.is_resumable == (kind == "gemini")
 
 
 def test_thoughts_among_the_parts_are_no_text() -> None:
-    """A checkpoint has them there."""
-    told = message(type="gemini", content=[{"text": "**S** d", "thought": True}, {"text": "hi"}])
-    assert told.text == "hi"
+    """Thoughts among the parts of a message are not part of its text."""
+    decoded = decode_stored_message(
+        type="gemini", content=[{"text": "**S** d", "thought": True}, {"text": "hi"}]
+    )
+    assert decoded.text == "hi"
 
 
 def test_every_recorded_line_is_a_record() -> None:
-    """Nothing that a real release wrote is passed over, and every original is the line itself."""
+    """Every line that a real release wrote is a record, and its original equals the line."""
     for file in all_files():
         if file.suffix == ".json":
             assert isinstance(decode_record(file.read_bytes()), Header), file
@@ -222,13 +243,13 @@ def test_every_recorded_line_is_a_record() -> None:
         for line in file.read_bytes().splitlines():
             record = decode_record(line)
             assert record is not None, file
-            if isinstance(record, Message):
+            if isinstance(record, StoredMessage):
                 assert record.original == json.loads(line), file
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_tokens_of_a_real_session(version: str) -> None:
-    """Each answer has the tokens that the model reported, where the release keeps them."""
-    _, told = recorded(version, "Read and list.")
-    last = told.messages[-1]
-    assert (last.text, last.tokens) == ("The same.", Tokens(100, 7, 40, 5, 0, 112))
+    """The last answer of a recorded session has the tokens that the model reported."""
+    _, journal = recorded(version, "Read and list.")
+    last = journal.messages[-1]
+    assert (last.text, last.tokens) == ("The same.", StoredTokens(100, 7, 40, 5, 0, 112))

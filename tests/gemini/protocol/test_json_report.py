@@ -1,7 +1,8 @@
-"""`--output-format json`: the last JSON value of stdout, the error on stderr, exact field names."""
+"""`--output-format json`: the last JSON value of stdout, or the error on stderr."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from typing import Any
 
@@ -27,17 +28,47 @@ from geminids.launch.write import write
     ],
 )
 def test_only_the_last_value_counts(text: str, expected: object) -> None:
-    """Noise, earlier values and a cut-off tail do not matter; a value must begin its line."""
+    """The last JSON value that begins a line counts.
+
+    Noise, earlier values and a cut-off end are ignored.
+    """
     assert last_json(text) == expected
 
 
-def test_a_report_of_the_wrong_shape_is_none() -> None:
-    """Nothing is guessed: no field falls back to another."""
-    assert read_report('{"response": 5}') is None
-    assert read_report("") is None
+@pytest.mark.parametrize("text", ["", "[1]", "no json"])
+def test_only_an_object_is_a_report(text: str) -> None:
+    """Output without a JSON object at its end has no report."""
+    assert read_report(text) is None
+
+
+def test_a_missing_field_is_none() -> None:
+    """A missing field is None and not guessed from another."""
     report = read_report('{"response": "x"}')
     assert report is not None
     assert (report.response, report.stats, report.session_id) == ("x", None, None)
+
+
+def test_a_field_of_the_wrong_type_is_none() -> None:
+    """A field of the wrong type is None, and the fields beside it are read."""
+    models = {
+        "a": {"tokens": {"prompt": 1, "candidates": "2", "total": 3}, "api": {"totalRequests": True}},
+        "b": 5,
+        "c": {"tokens": [], "api": None},
+    }
+    stats = {"models": models, "tools": {"totalCalls": 4}}
+    report = read_report(json.dumps({"response": 5, "session_id": "s", "warnings": {}, "stats": stats}))
+    assert report is not None and report.stats is not None
+    assert (report.response, report.session_id, report.warnings) == (None, "s", [])
+    a = report.stats.models["a"]
+    assert (a.tokens.prompt, a.tokens.candidates, a.tokens.total) == (1, None, 3)
+    assert a.api.total_requests is None
+    assert list(report.stats.models) == ["a", "c"]
+    assert report.stats.tools.total_calls == 4
+    odd: tuple[object, ...] = ({"models": []}, {"tools": 1}, 1)
+    for value in odd:
+        report = read_report(json.dumps({"stats": value, "error": 1}))
+        assert report is not None and report.error is None
+        assert report.stats is None or report.stats.models == {}
 
 
 def _json_run(world: Any, **fields: Any) -> subprocess.CompletedProcess[str]:
@@ -59,12 +90,12 @@ def _json_run(world: Any, **fields: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.real
 def test_the_real_report_is_read(world: Any) -> None:
-    """Response, session and tokens, thinking included, under the CLI's own names."""
+    """The report of the real CLI has response, session, tokens, requests and tool calls."""
     from geminids.gateway import Usage
 
     world.gateway.reply(text="hello back", usage=Usage(input=10, output=3, thinking=4, cached=2))
     done = _json_run(world)
-    report = read_report(done.stdout, done.stderr)
+    report = read_report(done.stdout)
     assert report is not None
     assert report.response == "hello back"
     assert report.session_id
@@ -79,11 +110,11 @@ def test_the_real_report_is_read(world: Any) -> None:
 
 @pytest.mark.real
 def test_a_real_error_is_read_from_stderr(world: Any) -> None:
-    """On an error stdout is empty, and the JSON stands among the log lines of stderr."""
+    """On an error, stdout of the real CLI is empty, and the report is read from stderr."""
     world.gateway.reply(status=401, error="no such key", times=None)
     done = _json_run(world, max_attempts=1)
     assert done.stdout.strip() == ""
-    report = read_report(done.stdout, done.stderr)
+    report = read_report(done.stderr)
     assert report is not None
     assert report.response is None
     assert report.error is not None

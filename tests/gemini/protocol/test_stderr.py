@@ -1,10 +1,10 @@
-"""What is made of the lines that real releases wrote to stderr."""
+"""Notices from the stderr lines of real releases."""
 
 from __future__ import annotations
 
 import pytest
 
-from geminids.gemini.protocol.stderr import Remark, StderrReader
+from geminids.gemini.protocol.stderr import StderrNotice, StderrReader
 
 MINUTE_AGAIN = "Attempt 1 failed: Resource exhausted\nSuggested retry after 1s.. Retrying after 5775ms...\n"
 MINUTE_LAST = "Attempt 2 failed: Resource exhausted\nSuggested retry after 1s.. Max attempts reached\n"
@@ -13,9 +13,9 @@ STATUS_AGAIN = f"Attempt 1 failed with status 500. Retrying with backoff... _Api
 STATUS_LAST = f"Attempt 2 failed: {ERROR}. Max attempts reached\n"
 
 
-def read(*texts: str) -> list[Remark]:
+def read(*texts: str) -> list[StderrNotice]:
     reader = StderrReader()
-    return [remark for text in texts for remark in reader.read(text)] + reader.finish()
+    return [notice for text in texts for notice in reader.read(text)] + reader.finish()
 
 
 @pytest.mark.parametrize(
@@ -37,31 +37,34 @@ def read(*texts: str) -> list[Remark]:
         ("Attempt 2 failed. Max attempts reached", "gave_up", 2, None),
     ],
 )
-def test_an_attempt_is_a_retry_only_where_it_is_tried_again(
-    text: str, code: str, attempt: int, status: int | None
-) -> None:
-    """The end of the remark decides, and it can be on the next line."""
-    (remark,) = read(text)
-    assert (remark.code, remark.attempt, remark.http_status) == (code, attempt, status)
+def test_retry_or_last_attempt(text: str, code: str, attempt: int, status: int | None) -> None:
+    """A failed attempt is `retry` or `gave_up`.
+
+    The end of the message decides, which may be on the next line.
+    """
+    (notice,) = read(text)
+    assert (notice.code, notice.attempt, notice.http_status) == (code, attempt, status)
 
 
-def test_a_remark_may_come_in_pieces() -> None:
-    """Lines are handed over as they arrive."""
+def test_a_message_of_two_lines() -> None:
+    """A message of two lines becomes one notice when its second line arrives."""
     first, second = MINUTE_AGAIN.splitlines(keepends=True)
     reader = StderrReader()
     assert reader.read(first) == []
-    assert [remark.message for remark in reader.read(second)] == [
+    assert [notice.message for notice in reader.read(second)] == [
         "attempt 1 failed (HTTP 429); trying again in 5.8 s"
     ]
     assert reader.finish() == []
 
 
-def test_a_remark_without_an_end_is_told_as_what_is_known() -> None:
-    """Cut off in the middle, it is neither a retry nor a last word."""
-    assert [remark.code for remark in read("Attempt 1 failed: Resource exhausted\n")] == ["attempt"]
-    assert [remark.code for remark in read("Attempt 1 failed: a\n", STATUS_AGAIN)] == ["attempt", "retry"]
+def test_an_unfinished_message_is_reported() -> None:
+    """A message whose end is missing is reported as `attempt`, neither as a retry nor as the last
+    attempt.
+    """
+    assert [notice.code for notice in read("Attempt 1 failed: Resource exhausted\n")] == ["attempt"]
+    assert [notice.code for notice in read("Attempt 1 failed: a\n", STATUS_AGAIN)] == ["attempt", "retry"]
     many = "Attempt 1 failed: a\n" + "b\n" * 100
-    assert [remark.code for remark in read(many)].count("stderr") == 81
+    assert [notice.code for notice in read(many)].count("stderr") == 81
 
 
 @pytest.mark.parametrize(
@@ -78,22 +81,29 @@ def test_a_remark_without_an_end_is_told_as_what_is_known() -> None:
     ],
 )
 def test_known_lines_have_a_code(line: str, level: str, code: str) -> None:
-    """What is worth a warning is one; a failed resume is no fresh session."""
-    (remark,) = read(line)
-    assert (remark.level, remark.code) == (level, code)
-    assert "\x1b" not in remark.message
+    """Known lines have their own level and code, without colour codes.
+
+    A failed resume is not a fresh session.
+    """
+    (notice,) = read(line)
+    assert (notice.level, notice.code) == (level, code)
+    assert "\x1b" not in notice.message
 
 
-def test_the_tail_is_bounded_and_noise_is_counted() -> None:
-    """A chatty run costs no memory and no flood of events."""
+def test_many_lines_are_counted() -> None:
+    """Of many lines, only the first become notices, the rest is counted, and the stored tail is
+    limited.
+    """
     reader = StderrReader()
-    told = reader.read("line\n" * 100_000) + reader.finish()
-    assert len(told) == 201
-    assert told[-1].message.startswith("99800 more lines")
+    notices = reader.read("line\n" * 100_000) + reader.finish()
+    assert len(notices) == 201
+    assert notices[-1].message.startswith("99800 more lines")
     assert len(reader.tail) <= 64 * 1024
 
 
 def test_a_server_that_did_not_start_is_a_warning() -> None:
-    """The CLI says no more than that there is something: it must not be lost among the noise."""
-    [remark] = StderrReader().read("MCP issues detected. Run /mcp list for status.\n")
-    assert (remark.level, remark.code) == ("warning", "mcp")
+    """The CLI's line about MCP issues is a warning, because it is the only sign of a server that
+    did not start.
+    """
+    [notice] = StderrReader().read("MCP issues detected. Run /mcp list for status.\n")
+    assert (notice.level, notice.code) == ("warning", "mcp")

@@ -1,4 +1,4 @@
-"""stream-json, as the CLI says it and as it may come damaged."""
+"""The CLI's stream-json output, correct and damaged."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from geminids.gemini.protocol.stream_json import (
     ErrorLine,
-    Init,
-    Message,
+    InitLine,
+    MessageLine,
     ResultLine,
-    ToolResult,
-    ToolUse,
+    ToolResultLine,
+    ToolUseLine,
     UnexpectedLine,
     decode_block,
     error_of,
@@ -25,7 +25,7 @@ from geminids.gemini.protocol.stream_json import (
 )
 
 HELLO = b'{"type":"message","timestamp":"t","role":"assistant","content":"hello","delta":true}'
-PLAIN = Message("assistant", "hello", "t", True)
+PLAIN = MessageLine("assistant", "hello", "t", True)
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -53,18 +53,21 @@ _LINES = st.one_of(
 @example(b'{"type":"message","role":"assistant","content":"\\ud800"}')
 @example(b'{"type":"tool_use","tool_name":"a","tool_id":"b","parameters":{"n":' + b"1" * 5000 + b"}}")
 def test_no_bytes_raise_and_none_are_lost(block: bytes) -> None:
-    """Whatever comes becomes lines, known or odd, all of which can be written as JSON again."""
-    found = decode_block(block)
-    msgspec.json.encode(found)
-    if not found:
+    """Any input is decoded to lines that can be encoded as JSON.
+
+    Only blank input gives no lines.
+    """
+    lines = decode_block(block)
+    msgspec.json.encode(lines)
+    if not lines:
         assert block.replace(b"\xef\xbb\xbf", b"").decode("utf-8", "replace").strip() == ""
 
 
 @given(st.lists(_LINES.filter(lambda line: b"\n" not in line), max_size=4), st.integers(0, 4))
-def test_an_odd_line_leaves_its_neighbours_alone(lines: list[bytes], at: int) -> None:
-    """A good line is read as itself, whatever stands around it."""
+def test_a_damaged_line_affects_no_other_line(lines: list[bytes], at: int) -> None:
+    """A valid line is decoded whatever the lines around it contain."""
     if any(b"{" in line and _is_open(line) for line in lines):
-        return  # a message whose end is missing may go on in the next line
+        return  # a message without its end may continue on the next line
     lines.insert(at, HELLO)
     assert PLAIN in decode_block(b"\n".join(lines) + b"\n")
 
@@ -78,7 +81,7 @@ def _is_open(line: bytes) -> bool:
 
 
 def test_the_six_types() -> None:
-    """Every event of the CLI, with fields that we do not know let pass."""
+    """All six types of lines are decoded; unknown fields are ignored."""
     lines = [
         '{"type":"init","timestamp":"t","session_id":"s","model":"auto","new_field":[1]}',
         '{"type":"message","timestamp":"t","role":"user","content":"hi"}',
@@ -88,11 +91,11 @@ def test_the_six_types() -> None:
         '{"type":"result","timestamp":"t","status":"success","stats":{"total_tokens":3}}',
     ]
     assert decode_block("\n".join(lines).encode()) == [
-        Init("t", "s", "auto"),
-        Message("user", "hi", "t"),
-        ToolUse("glob", "g1", "t", {"pattern": "*"}),
-        ToolResult("g1", "error", "t", None, {"type": "x", "message": "y"}),
-        ErrorLine("warning", "w", "t"),
+        InitLine("t", "s", "auto"),
+        MessageLine("user", "hi", "t"),
+        ToolUseLine("glob", "g1", "t", {"pattern": "*"}),
+        ToolResultLine("g1", "error", "t", None, {"type": "x", "message": "y"}),
+        ErrorLine("w", "warning", "t"),
         ResultLine("success", "t", None, {"total_tokens": 3}),
     ]
 
@@ -122,61 +125,65 @@ def test_the_six_types() -> None:
         (HELLO[:-10], [UnexpectedLine("noise", HELLO[:-10].decode())]),
     ],
 )
-def test_what_becomes_of_odd_lines(block: bytes, expected: list[Any]) -> None:
-    """Each keeps what can be read of it, and the rest is told."""
+def test_damaged_lines(block: bytes, expected: list[Any]) -> None:
+    """What can be read of a damaged line is decoded, and the rest is an `UnexpectedLine`."""
     assert decode_block(block) == expected
 
 
-def test_bad_utf8_costs_its_character_only() -> None:
-    """The event stays, and the damage is told."""
-    odd, message = decode_block(HELLO.replace(b"hello", b"h\xff\xfeo"))
-    assert isinstance(odd, UnexpectedLine)
-    assert odd.why == "encoding"
-    assert isinstance(message, Message)
+def test_invalid_utf8_is_replaced() -> None:
+    """Invalid UTF-8 is replaced and reported; the message is kept."""
+    problem, message = decode_block(HELLO.replace(b"hello", b"h\xff\xfeo"))
+    assert isinstance(problem, UnexpectedLine)
+    assert problem.why == "encoding"
+    assert isinstance(message, MessageLine)
     assert message.content == "h\ufffd\ufffdo"
 
 
 @pytest.mark.parametrize(("raw", "read"), [(b"h\\ud83do", "h\ufffdo"), (b"h\x00o", "h\x00o")])
-def test_half_a_surrogate_or_a_raw_control_character_costs_no_event(raw: bytes, read: str) -> None:
-    """The CLI cuts tool output between the halves of an emoji, and JSON.stringify writes what is left."""
-    odd, message = decode_block(HELLO.replace(b"hello", raw))
-    assert isinstance(odd, UnexpectedLine)
-    assert odd.why == "encoding"
-    assert message == Message("assistant", read, "t", True)
+def test_half_a_surrogate_or_a_control_character(raw: bytes, read: str) -> None:
+    """Half a surrogate pair and a raw control character are reported, and the message is kept.
+
+    The CLI may cut an emoji in two.
+    """
+    problem, message = decode_block(HELLO.replace(b"hello", raw))
+    assert isinstance(problem, UnexpectedLine)
+    assert problem.why == "encoding"
+    assert message == MessageLine("assistant", read, "t", True)
 
 
-def test_an_optional_field_of_a_new_type_costs_that_field_only() -> None:
-    """A timestamp that is a number one day must not cost the text."""
-    odd, message = decode_block(HELLO.replace(b'"t"', b"17"))
-    assert isinstance(odd, UnexpectedLine)
-    assert odd.why == "protocol"
-    assert message == Message("assistant", "hello")
+def test_an_optional_field_of_a_wrong_type() -> None:
+    """An optional field of a wrong type is dropped and reported; the text is kept."""
+    problem, message = decode_block(HELLO.replace(b'"t"', b"17"))
+    assert isinstance(problem, UnexpectedLine)
+    assert problem.why == "protocol"
+    assert message == MessageLine("assistant", "hello")
 
 
-def test_a_message_that_is_cut_off_gives_no_other_messages() -> None:
-    """What a tool call quotes is not an event, also where the call itself cannot be read."""
+def test_a_quoted_message_is_not_decoded() -> None:
+    """A message quoted inside a cut-off tool call is not decoded as a message."""
     cut = b'{"type":"tool_use","tool_name":"a","tool_id":"b","parameters":{"x":' + HELLO
     assert decode_block(cut) == [UnexpectedLine("noise", cut.decode())]
 
 
 def test_a_line_of_braces_is_read_in_bounded_time() -> None:
-    """The search for a message in noise gives up."""
-    found = decode_block(b'{"a":[{"type":"x"},' * 20_000)
-    assert isinstance(found[-1], UnexpectedLine)
+    """A long line of unclosed braces is decoded as an `UnexpectedLine` in bounded time."""
+    lines = decode_block(b'{"a":[{"type":"x"},' * 20_000)
+    assert isinstance(lines[-1], UnexpectedLine)
 
 
 @given(_JSON)
-def test_stats_and_errors_are_read_as_far_as_they_go(raw: Any) -> None:
-    """No shape of them raises."""
+def test_no_stats_or_errors_raise(raw: Any) -> None:
+    """No shape of stats or errors raises."""
     stats_of(raw)
     stats_of({"total_tokens": raw, "models": {"m": raw, "n": {"cached": raw}}})
+    stats_of({"total_cost_usd": raw, "models": raw})
     error_of(raw)
     error_of({"type": raw, "message": raw})
     text_of(raw)
 
 
 def test_stats_that_are_no_counts_are_unknown() -> None:
-    """None and not 0."""
+    """A number of tokens that is not a count is None, not 0."""
     stats = stats_of(
         {"total_tokens": 3.0, "input_tokens": 1.5, "cached": -1, "output_tokens": True, "models": []}
     )
@@ -188,3 +195,23 @@ def test_stats_that_are_no_counts_are_unknown() -> None:
         None,
     )
     assert stats_of({}) is None
+
+
+@pytest.mark.parametrize(
+    ("amount", "usd"), [(0.0025, 0.0025), (1, 1.0), (-1, None), (True, None), ("1", None), (1e300, None)]
+)
+def test_only_an_amount_is_a_cost(amount: Any, usd: float | None) -> None:
+    """`total_cost_usd` is kept if it is an amount of dollars, with or without a fraction."""
+    stats = stats_of({"total_cost_usd": amount, "input_tokens": 1})
+    assert stats is not None
+    assert (stats.total_cost_usd, stats.input_tokens, stats.models) == (usd, 1, {})
+
+
+def test_an_error_without_a_severity_is_an_error() -> None:
+    """An `error` event without `severity`, as other programs write it, is an error and not noise,
+    also if another field of it is invalid."""
+    assert decode_block(b'{"type":"error","message":"API key invalid"}\n') == [
+        ErrorLine("API key invalid", "error")
+    ]
+    *_, error = decode_block(b'{"type":"error","message":"API key invalid","timestamp":5}\n')
+    assert error == ErrorLine("API key invalid", "error")

@@ -1,4 +1,4 @@
-"""What became of a call, and how it reads: from the CLI's own words."""
+"""Status, kind and title of tool calls, from the CLI's own texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONFIRM = (
 
 
 @pytest.mark.parametrize(
-    ("status", "error", "message", "output", "became"),
+    ("status", "error", "message", "output", "expected"),
     [
         ("success", None, None, "hi", "ok"),
         ("success", None, None, None, "ok"),
@@ -28,27 +28,27 @@ _CONFIRM = (
         ("cancelled", None, None, None, "cancelled"),
     ],
 )
-def test_what_became_of_a_call(
-    status: str, error: str | None, message: str | None, output: str | None, became: str
+def test_status_of_a_call(
+    status: str, error: str | None, message: str | None, output: str | None, expected: str
 ) -> None:
-    """A refusal is denial_text from a failure, also where the CLI calls it a success."""
-    assert status_of(status, error, message, output) == became
+    """A refused call is `denied`, not `failed`, also if the CLI reports a success."""
+    assert status_of(status, error, message, output) == expected
 
 
-def test_a_reason_keeps_the_clis_own_words() -> None:
-    """Ours comes first, theirs behind it where there are any."""
+def test_denial_text_keeps_the_text_of_the_cli() -> None:
+    """`denial_text` is our reason, followed by the CLI's text if there is one."""
     assert denial_text("shell is denied", "no such tool") == "shell is denied (Gemini CLI: no such tool)"
     assert denial_text("shell is denied", None) == "shell is denied"
 
 
-def test_every_built_in_tool_has_a_kind_or_is_known_to_have_none() -> None:
-    """A new row in one table is seen in the other."""
+def test_every_built_in_tool_has_a_kind() -> None:
+    """Every built-in tool has a kind, except three that are listed here."""
     without = {tool.name for tool in BUILT_IN if kind_of(tool.name) == "other"}
     assert without == {"activate_skill", "ask_user", "complete_task"}
 
 
-def test_how_a_call_reads() -> None:
-    """One line, with what it is about."""
+def test_title_and_paths_of_a_call() -> None:
+    """The title of a call is one line. `paths_of` returns the file paths of its arguments."""
     assert title_of("activate_skill", {"name": "star-chart"}) == "Skill star-chart"
     assert title_of("run_shell_command", {"command": "a\n  b"}) == "a b"
     assert title_of("run_shell_command", {"command": 3}) == "shell"
@@ -56,15 +56,18 @@ def test_how_a_call_reads() -> None:
 
 
 def test_the_tools_of_a_capability() -> None:
-    """Each capability has some; a tool has one capability or none."""
+    """`tools_with` lists the tools of a capability. An unknown tool is None."""
     assert tools_with("file_write") == ("write_file", "replace")
     assert tools_with("network") == ("google_web_search", "web_fetch")
     assert tools_with("skills") == ("activate_skill",)
     assert built_in("no_such_tool") is None
 
 
-def test_names_of_servers_tools() -> None:
-    """`mcp_<server>_<tool>`; of two servers that fit, the longer name."""
+def test_names_of_mcp_tools() -> None:
+    """A tool of a server is named `mcp_<server>_<tool>`.
+
+    If two servers match, the longer name counts.
+    """
     assert is_mcp_name("mcp_lab_mark")
     assert not is_mcp_name("read_mcp_resource")
     assert server_of("mcp_a_b_c", ("a", "a_b", "x")) == "a_b"

@@ -1,4 +1,6 @@
-"""Extensions that the CLI loads for a folder (tests/real/test_skills.py compares it with the CLI's own list)."""
+"""The extensions that the CLI loads for a folder. tests/real/workspace/test_skills.py compares them with the
+CLI.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,11 @@ def _names(folder: Path, cwd: str = "/place/here", **settings: Any) -> list[str]
         ([1, None], True),
     ],
 )
-def test_the_last_rule_that_fits_decides(folder: Path, rules: list[Any], active: bool) -> None:
-    """A rule is a path, `!` turns off, `*` means what is below."""
+def test_the_last_matching_rule_decides(folder: Path, rules: list[Any], active: bool) -> None:
+    """The last matching rule decides.
+
+    A rule is a path, `!` disables, and `*` includes all folders below.
+    """
     (folder / "extension-enablement.json").write_text(json.dumps({"one": {"overrides": rules}}))
 
     assert _names(folder) == (["one"] if active else [])
@@ -48,16 +53,16 @@ def test_the_last_rule_that_fits_decides(folder: Path, rules: list[Any], active:
     "config",
     ["", "[]", "{}", '{"name": "x"}', '{"name": "a b", "version": "1"}', '{"name": 1, "version": 1}'],
 )
-def test_broken_ones_are_passed_over(folder: Path, config: str) -> None:
-    """What has no name, no version or no valid JSON is not loaded, and harms no other."""
+def test_broken_extensions_are_skipped(folder: Path, config: str) -> None:
+    """An extension without name, version or valid JSON is not loaded; the others are."""
     (folder / "two").mkdir()
     (folder / "two/gemini-extension.json").write_text(config)
     (folder / "a-file").write_text("x")
     assert _names(folder) == ["one"]
 
 
-def test_settings_can_forbid_them(folder: Path) -> None:
-    """Extensions from git can be blocked, and only some sources allowed."""
+def test_settings_can_block_extensions(folder: Path) -> None:
+    """The settings can block extensions from git, or allow only some sources."""
     origin = folder / "one/.gemini-extension-install.json"
     origin.write_text('{"type": "git", "source": "/good/place"}')
     assert _names(folder, security={"blockGitExtensions": True}) == []

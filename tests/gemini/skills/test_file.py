@@ -1,4 +1,4 @@
-"""One SKILL.md: what the CLI takes for its name, and of what we are sure."""
+"""The name in a SKILL.md as the CLI reads it, and whether we are sure of it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ def _file(head: str) -> str:
         (_file("name: 12\ndescription: d"), "12"),
     ],
 )
-def test_the_name_of_a_file(text: str, name: str) -> None:
-    """Odd characters become `-`, what is no YAML is read line by line, and the head may end the file."""
+def test_the_name_of_a_skill(text: str, name: str) -> None:
+    """Odd characters of a name become `-`.
+
+    A head that is not YAML is read line by line, and it may end the file.
+    """
     assert (head_of(text).name, head_of(text).why) == (name, None)
 
 
@@ -38,8 +41,8 @@ def test_the_name_of_a_file(text: str, name: str) -> None:
         (_file("name: a"), "it has no name or no description"),
     ],
 )
-def test_why_it_is_passed_over(text: str, why: str) -> None:
-    """It is said why the CLI passes a file over."""
+def test_why_a_file_is_ignored(text: str, why: str) -> None:
+    """`why` says why the CLI ignores a file."""
     assert head_of(text).why == why
 
 
@@ -57,7 +60,7 @@ def test_why_it_is_passed_over(text: str, why: str) -> None:
     ],
 )
 def test_odd_names_are_not_sure(head: str) -> None:
-    """Where readers of YAML may differ about the name, we do not say that we know it."""
+    """If YAML parsers may read different names, `sure` is false."""
     assert not head_of(_file(head)).sure
 
 
@@ -65,18 +68,18 @@ def test_odd_names_are_not_sure(head: str) -> None:
     "head", ["name: a\ndescription: d", "name: my-skill\ndescription: |\n  x: y\nlicense: MIT"]
 )
 def test_usual_names_are_sure(head: str) -> None:
-    """A bare name on a line of its own is what every reader takes."""
+    """For an unquoted name on its own line, `sure` is true."""
     assert head_of(_file(head)).sure
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    """What is no file is not opened."""
+def test_a_fifo_does_not_block(tmp_path: Path) -> None:
+    """A FIFO is not opened, so reading does not block."""
     os.mkfifo(tmp_path / "SKILL.md")
-    assert read_skill(str(tmp_path / "SKILL.md")) == SkillHead(why="it is not a file")
+    assert read_skill(str(tmp_path / "SKILL.md")) == SkillHead(why="it is not a regular file")
 
 
 def test_a_huge_file_is_not_read_whole(tmp_path: Path) -> None:
-    """A file beyond all bounds is read in part, and we are not sure of it."""
+    """A huge file is read only in part, and `sure` is false."""
     file = tmp_path / "SKILL.md"
     file.write_text(_file("name: a\ndescription: d") + "x" * 2_000_000)
     assert read_skill(str(file)) == SkillHead(name="a", description="d", sure=False)

@@ -1,4 +1,4 @@
-"""The heads of SKILL.md files: the values that js-yaml gives, and nothing where it refuses."""
+"""The front matter of SKILL.md: the same text values as js-yaml, and none if js-yaml refuses it."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from geminids.gemini.skills.file import yaml_texts
     ],
 )
 def test_texts(head: str, value: str) -> None:
-    """What a text is in YAML it is here."""
+    """A text value is read as YAML defines it."""
     assert yaml_texts(head)["a"] == value
 
 
 @pytest.mark.parametrize("word", ["1", "-1", "0x1f", "1_000", ".5", "true", "Null", "~", "2024-01-01", ""])
-def test_what_is_no_text(word: str) -> None:
-    """Numbers, truths, dates and nothing are not taken for text."""
+def test_other_values_are_not_text(word: str) -> None:
+    """Numbers, booleans, dates and empty values are not text."""
     assert "a" not in yaml_texts(f"a: {word}")
 
 
@@ -77,21 +77,21 @@ def test_what_is_no_text(word: str) -> None:
     ],
 )
 def test_what_js_yaml_refuses(head: str) -> None:
-    """What is no mapping in YAML is refused, so that the CLI's own fallback is taken."""
+    """A front matter that js-yaml refuses gives no values, so that the CLI's own fallback applies."""
     assert yaml_texts(head) == {}
 
 
 @given(st.text(st.sampled_from("ab: \n\t'\"|>-#[]{},&*!?%\\\r.1~é"), max_size=40))
-def test_nothing_else_comes_out(head: str) -> None:
-    """Any text gives texts or nothing, and never raises."""
+def test_any_input_gives_only_texts(head: str) -> None:
+    """Any input gives only text values and raises nothing."""
     assert all(isinstance(value, str) for value in yaml_texts(head).values())
 
 
 @pytest.mark.parametrize(
     "head", ["a" * 30_000, "a: " + "[" * 900, "a " * 15_000, '"' * 30_000, "a:\n" * 10_000]
 )
-def test_a_hostile_head_takes_no_time(head: str) -> None:
-    """A head that is made to be slow is not."""
+def test_a_hostile_head_is_read_quickly(head: str) -> None:
+    """A front matter that is built to be slow is read in less than two seconds."""
     before = time.process_time()
     yaml_texts(head)
     assert time.process_time() - before < 2

@@ -1,4 +1,4 @@
-"""Lint: one rule a row, with file and line, and silence where nothing is wrong."""
+"""The rules of `lint`: each finding has a file and a line, and a good skill has none."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from geminids.errors import GeminidsError
-from geminids.gemini.skills.lint import RULES, Finding, lint_skill
-from geminids.gemini.skills.places import lint_path
+from geminids.gemini.skills.lint import RULES, LintFinding, lint_skill
+from geminids.gemini.skills.lint_path import lint_path
 
 ROOT = Path(__file__).parents[3]
 LONG = "x" * 1025
 
 
-def _lint(folder: Path, data: str | bytes) -> list[Finding]:
+def _lint(folder: Path, data: str | bytes) -> list[LintFinding]:
     folder.mkdir(exist_ok=True)
     (folder / "SKILL.md").write_bytes(data if isinstance(data, bytes) else data.encode())
     return lint_skill(str(folder / "SKILL.md"))
 
 
 def test_a_good_skill_has_no_findings(tmp_path: Path) -> None:
-    """Nothing is said of a skill as the standard describes it, with scripts, links and further fields."""
+    """A skill that follows the standard has no findings, also with scripts, links and more fields."""
     folder = tmp_path / "good-1"
     (folder / "scripts").mkdir(parents=True)
     (folder / "scripts/go.sh").write_text("true")
@@ -53,38 +53,42 @@ def test_a_good_skill_has_no_findings(tmp_path: Path) -> None:
     ],
 )
 def test_findings(tmp_path: Path, data: str | bytes, code: str, line: int, unseen: bool) -> None:
-    """Each rule is told with its line, and with its level."""
-    found = {one.code: one for one in _lint(tmp_path / "it", data)}
-    assert code in found
-    assert (found[code].line, found[code].unseen, found[code].level) == (line, unseen, RULES[code][0])
+    """Each rule is reported with its line and level, and whether the CLI does not see the skill."""
+    findings = {finding.code: finding for finding in _lint(tmp_path / "it", data)}
+    assert code in findings
+    assert (findings[code].line, findings[code].unseen, findings[code].level) == (
+        line,
+        unseen,
+        RULES[code][0],
+    )
 
 
-def test_links_that_lead_away(tmp_path: Path) -> None:
-    """A link out of the folder is told, an absolute one too, though it leads inside."""
+def test_links_out_of_the_folder(tmp_path: Path) -> None:
+    """A link out of the folder is reported, and so is an absolute link."""
     folder = tmp_path / "it"
     folder.mkdir()
     (folder / "out").symlink_to("../secret")
     (folder / "root").symlink_to(folder / "SKILL.md")
-    found = _lint(folder, "---\nname: it\ndescription: d\n---\n")
-    assert [(one.code, os.path.basename(one.file)) for one in found] == [
+    findings = _lint(folder, "---\nname: it\ndescription: d\n---\n")
+    assert [(finding.code, os.path.basename(finding.file)) for finding in findings] == [
         ("link-outside", "out"),
         ("link-outside", "root"),
     ]
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
-    """A SKILL.md that is a folder, a dead link or a pipe is told, and not waited for."""
+def test_a_skill_file_that_is_no_file(tmp_path: Path) -> None:
+    """A SKILL.md that is a folder, a broken link or a FIFO is reported without blocking."""
     for name in ("folder", "dead", "pipe"):
         (tmp_path / name).mkdir()
     (tmp_path / "folder/SKILL.md").mkdir()
     (tmp_path / "dead/SKILL.md").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe/SKILL.md")
-    found = lint_path(str(tmp_path))
-    assert [one.code for one in found if one.unseen] == ["unreadable"] * 3
+    findings = lint_path(str(tmp_path))
+    assert [finding.code for finding in findings if finding.unseen] == ["unreadable"] * 3
 
 
 def test_a_folder_of_skills(tmp_path: Path) -> None:
-    """What the CLI passes over in a folder of skills is told, each with its reason."""
+    """Everything that the CLI ignores in a folder of skills is reported with its rule."""
     good = "---\nname: {}\ndescription: d\n---\n"
     files = {
         "fine/SKILL.md": "fine",
@@ -96,16 +100,16 @@ def test_a_folder_of_skills(tmp_path: Path) -> None:
         "a/SKILL.md": "b",
         "b/SKILL.md": "b",
     }
-    for name, called in files.items():
+    for name, skill_name in files.items():
         (tmp_path / "skills" / name).parent.mkdir(parents=True)
-        (tmp_path / "skills" / name).write_text(good.format(called))
-    found = lint_path(str(tmp_path / "skills"))
-    told = {
-        os.path.relpath(one.file, tmp_path / "skills"): one.code
-        for one in found
-        if one.code != "name-not-folder"
+        (tmp_path / "skills" / name).write_text(good.format(skill_name))
+    all_findings = lint_path(str(tmp_path / "skills"))
+    findings = {
+        os.path.relpath(finding.file, tmp_path / "skills"): finding.code
+        for finding in all_findings
+        if finding.code != "name-not-folder"
     }
-    assert told == {
+    assert findings == {
         "lower/skill.md": "wrong-case",
         ".hidden/SKILL.md": "hidden-folder",
         "node_modules/SKILL.md": "passed-over-folder",
@@ -116,12 +120,15 @@ def test_a_folder_of_skills(tmp_path: Path) -> None:
 
 
 def test_paths(tmp_path: Path) -> None:
-    """A file, a skill, a folder of skills and a workspace are each known for what they are; all else is refused."""
+    """`lint_path` accepts a SKILL.md, a skill, a folder of skills and a workspace.
+
+    Other paths are refused.
+    """
     folder = tmp_path / "work/.agents/skills/it"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("# Text\n")
     for path in (folder / "SKILL.md", folder, folder.parent, tmp_path / "work"):
-        assert [one.code for one in lint_path(str(path))] == ["no-front-matter"]
+        assert [finding.code for finding in lint_path(str(path))] == ["no-front-matter"]
     (tmp_path / "notes.md").write_text("x")
     for path in (tmp_path / "notes.md", tmp_path / "gone"):
         with pytest.raises(GeminidsError, match=r"Give a SKILL\.md"):
@@ -129,7 +136,7 @@ def test_paths(tmp_path: Path) -> None:
 
 
 def test_every_rule_is_explained() -> None:
-    """docs/reference/skills.md has a row for each rule, with its level and its sentence."""
+    """docs/reference/skills.md has a row for each rule, with level and explanation."""
     page = (ROOT / "docs/reference/skills.md").read_text()
-    rows = [f"| `{code}` | {level} | {what} |" for code, (level, what) in RULES.items()]
+    rows = [f"| `{code}` | {level} | {explanation} |" for code, (level, explanation) in RULES.items()]
     assert [row for row in rows if row not in page] == []

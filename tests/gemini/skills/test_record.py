@@ -1,4 +1,4 @@
-"""The owner's word: it holds for what was added, byte for byte, and for nothing else."""
+"""The record of added skills: a skill is trusted only as long as every byte is as it was added."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def places(tmp_path: Path) -> Places:
     return Places(tmp_path / "geminids")
 
 
-def _write(folder: Path, name: str) -> Path:
+def _write_skill(folder: Path, name: str) -> Path:
     (folder / "scripts").mkdir(parents=True)
     (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n")
     (folder / "scripts/go.sh").write_text("echo one\n")
@@ -30,22 +30,22 @@ def _write(folder: Path, name: str) -> Path:
 
 @pytest.fixture
 def added(tmp_path: Path, places: Places) -> Path:
-    """A workspace skill that its owner has added."""
+    """A skill that the user has added to the workspace."""
     (tmp_path / "work").mkdir()
-    source = _write(tmp_path / "source", "mine")
+    source = _write_skill(tmp_path / "source", "mine")
     done = add_skill(str(source), str(tmp_path / "work"), places)
     return Path(done.folder)
 
 
-def _names(cwd: Path, places: Places) -> list[str]:
+def _untrusted_names(cwd: Path, places: Places) -> list[str]:
     return [skill.name for skill in untrusted_skills(cwd, places)]
 
 
-def test_what_was_added_is_vouched_for(tmp_path: Path, places: Places, added: Path) -> None:
-    """It is trusted, and its neighbour, which came with the repository, is not."""
-    other = _write(tmp_path / "work/.agents/skills/other", "other")
+def test_an_added_skill_is_trusted(tmp_path: Path, places: Places, added: Path) -> None:
+    """An added skill is trusted; one that came with the repository is not."""
+    other = _write_skill(tmp_path / "work/.agents/skills/other", "other")
     assert trusted_skills(tmp_path / "work", places) == {str(added)}
-    assert _names(tmp_path / "work", places) == ["other"]
+    assert _untrusted_names(tmp_path / "work", places) == ["other"]
     assert str(other) not in trusted_skills(tmp_path / "work", places)
 
 
@@ -66,15 +66,15 @@ def _hidden_file(folder: Path) -> None:
     (folder / ".git/x").write_text("")
 
 
-def _file_less(folder: Path) -> None:
+def _missing_file(folder: Path) -> None:
     (folder / "scripts/go.sh").unlink()
 
 
-def _other_name(folder: Path) -> None:
+def _renamed_file(folder: Path) -> None:
     (folder / "scripts/go.sh").rename(folder / "scripts/og.sh")
 
 
-def _no_program(folder: Path) -> None:
+def _not_executable(folder: Path) -> None:
     (folder / "scripts/go.sh").chmod(0o644)
 
 
@@ -88,10 +88,10 @@ def _pipe(folder: Path) -> None:
     os.mkfifo(folder / "scripts/go.sh")
 
 
-def _behind_a_link(folder: Path) -> None:
-    aside = folder.parent.parent / "aside"
-    folder.rename(aside)
-    folder.symlink_to(aside)
+def _replaced_by_a_link(folder: Path) -> None:
+    target = folder.parent.parent / "target"
+    folder.rename(target)
+    folder.symlink_to(target)
 
 
 CHANGES: tuple[Callable[[Path], None], ...] = (
@@ -99,52 +99,55 @@ CHANGES: tuple[Callable[[Path], None], ...] = (
     _other_text,
     _new_file,
     _hidden_file,
-    _file_less,
-    _other_name,
-    _no_program,
+    _missing_file,
+    _renamed_file,
+    _not_executable,
     _link_elsewhere,
     _pipe,
-    _behind_a_link,
+    _replaced_by_a_link,
 )
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_skill_is_not_vouched_for(
+def test_a_changed_skill_is_not_trusted(
     tmp_path: Path, places: Places, added: Path, change: Callable[[Path], None]
 ) -> None:
-    """Whatever changes in it, the word for it is void."""
-    assert _names(tmp_path / "work", places) == []
+    """After any change in its folder, an added skill is no longer trusted."""
+    assert _untrusted_names(tmp_path / "work", places) == []
     change(added)
     assert trusted_skills(tmp_path / "work", places) == frozenset()
-    assert _names(tmp_path / "work", places) == ["mine"]
+    assert _untrusted_names(tmp_path / "work", places) == ["mine"]
 
 
-def test_the_word_is_for_one_place(tmp_path: Path, places: Places, added: Path) -> None:
-    """The same bytes in another folder, or under another name, are not what was added."""
-    _write(tmp_path / "other/.agents/skills/mine", "mine")
-    assert _names(tmp_path / "other", places) == ["mine"]
+def test_trust_holds_for_one_place(tmp_path: Path, places: Places, added: Path) -> None:
+    """The same files in another workspace or under another folder name are not trusted."""
+    _write_skill(tmp_path / "other/.agents/skills/mine", "mine")
+    assert _untrusted_names(tmp_path / "other", places) == ["mine"]
     added.rename(added.parent / "moved")
-    assert _names(tmp_path / "work", places) == ["mine"]
+    assert _untrusted_names(tmp_path / "work", places) == ["mine"]
 
 
-def test_namesakes(tmp_path: Path, places: Places, added: Path) -> None:
-    """A namesake that the added one outranks changes nothing; one beside it is not trusted."""
-    _write(tmp_path / "work/.gemini/skills/mine", "mine")
-    assert _names(tmp_path / "work", places) == []
-    _write(tmp_path / "work/.agents/skills/a-mine", "mine")
-    assert _names(tmp_path / "work", places) == ["mine", "mine"]
+def test_skills_of_the_same_name(tmp_path: Path, places: Places, added: Path) -> None:
+    """A skill of the same name in a lower tier changes nothing.
+
+    In the same tier, neither of the two is trusted.
+    """
+    _write_skill(tmp_path / "work/.gemini/skills/mine", "mine")
+    assert _untrusted_names(tmp_path / "work", places) == []
+    _write_skill(tmp_path / "work/.agents/skills/a-mine", "mine")
+    assert _untrusted_names(tmp_path / "work", places) == ["mine", "mine"]
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b"\xff", b'{"folder": 1}'])
-def test_a_broken_record_is_no_word(tmp_path: Path, places: Places, added: Path, text: bytes) -> None:
-    """A record that cannot be read vouches for nothing."""
+def test_a_broken_record_trusts_nothing(tmp_path: Path, places: Places, added: Path, text: bytes) -> None:
+    """With an unreadable record, no skill is trusted."""
     (record,) = (places.root / "skills").glob("*.json")
     record.write_bytes(text)
-    assert _names(tmp_path / "work", places) == ["mine"]
+    assert _untrusted_names(tmp_path / "work", places) == ["mine"]
 
 
 def test_records_are_private(places: Places, added: Path) -> None:
-    """Only the owner can read and write them."""
+    """The folder of records has mode 0700 and each file 0600."""
     folder = places.root / "skills"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}

@@ -1,4 +1,4 @@
-"""The adapter of Leadmetrics and Paperclip: identity, configuration form, environment test, and `execute`."""
+"""The adapter for Leadmetrics and Paperclip: identity, configuration form, environment test, `execute`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,25 @@ from geminids.adapters.leadmetrics.context import (
 )
 from geminids.adapters.leadmetrics.execution import execute
 from geminids.adapters.leadmetrics.identity import (
+    DEFAULT_MODEL,
+    LABEL,
+    TYPE,
     AdapterIdentity,
     AdapterModel,
+    agent_configuration_doc,
     config_fields,
-    configuration_doc,
     identity,
+    models,
+)
+from geminids.adapters.leadmetrics.parse import (
+    build_transcript,
+    calculate_cost_usd,
+    extract_model_id,
+    extract_output,
+    extract_session_id,
+    extract_usage,
+    parse_ndjson_lines,
+    render_template,
 )
 from geminids.config.form import Problem
 from geminids.dialects.leadmetrics import AdapterExecutionResult, AdapterUsage, SessionParams
@@ -44,12 +58,29 @@ __all__ = [
     "Problem",
     "SessionParams",
     "Spawned",
+    "agent_configuration_doc",
     "build_config",
+    "build_transcript",
+    "calculate_cost_usd",
     "config_fields",
-    "configuration_doc",
+    "default_model",
     "execute",
+    "extract_model_id",
+    "extract_output",
+    "extract_session_id",
+    "extract_usage",
     "identity",
+    "label",
+    "models",
     "options_of",
+    "parse_ndjson_lines",
+    "render_template",
     "test_environment",
+    "type",
     "validate_config",
 ]
+
+# The constants have the names that they have in the document.
+type = TYPE
+label = LABEL
+default_model = DEFAULT_MODEL

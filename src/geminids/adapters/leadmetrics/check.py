@@ -1,7 +1,8 @@
-"""`test_environment(config)`: the checks of `doctor` with the adapter's codes, and a live probe."""
+"""`test_environment(config)`: run the checks of `geminids doctor`, then ask the model for a reply."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -14,10 +15,12 @@ from geminids.adapters.leadmetrics.identity import TYPE
 from geminids.client import open_run
 from geminids.dialects.leadmetrics.transcript import iso_time
 from geminids.doctor import check_environment, probe_options
-from geminids.doctor.checks import Check
+from geminids.doctor.checks import Check, CheckContext
 from geminids.errors import OptionsError
+from geminids.gemini import is_available
 from geminids.log import get_logger
 from geminids.options import Options
+from geminids.redact import Redactor, secrets_of
 from geminids.run.result import Result
 
 __all__ = ["AdapterCheck", "AdapterEnvironmentTestResult", "test_environment"]
@@ -29,9 +32,12 @@ Level = Literal["info", "warn", "error"]
 _PROMPT = "Respond with: hello"
 _HELLO = re.compile(r"\bhello\b", re.IGNORECASE)
 _MAX_LENGTH = 240
+# Seconds for `gemini --version`. It takes one second, and much longer on a loaded machine.
+_VERSION_TIMEOUT = 30.0
 _LEVELS: dict[str, Level] = {"warning": "warn", "error": "error"}
 # Checks that get their own code in `_specified_checks`.
 _SPECIFIED = {"cwd", "cli", "auth", "plan", "live", "node"}
+_NO_KEY = "gemini_api_key_missing"
 _FIELD_CODES = {
     "cwd": "gemini_cwd_invalid",
     "instructionsFilePath": "gemini_instructions_invalid",
@@ -40,7 +46,7 @@ _FIELD_CODES = {
 
 
 class AdapterCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One finding."""
+    """The result of one check. `code` identifies the check and the outcome of the check."""
 
     code: str
     level: Level
@@ -50,7 +56,10 @@ class AdapterCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class AdapterEnvironmentTestResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All findings. `status` is `fail` if one is an error, else `warn` if one is a warning, else `pass`."""
+    """The result of `test_environment`: every check that was made.
+
+    `status` is `fail` if a check is an error, else `warn` if a check is a warning, else `pass`.
+    """
 
     adapter_type: str
     status: Literal["pass", "warn", "fail"]
@@ -61,20 +70,53 @@ class AdapterEnvironmentTestResult(msgspec.Struct, frozen=True, kw_only=True, re
 async def test_environment(
     config: Config | GeminiLocalConfig, *, probe: bool = True
 ) -> AdapterEnvironmentTestResult:
-    """Check everything that a run with this configuration needs, then ask the model to say hello. Never raises.
+    """Check everything that a run with this configuration needs, then ask the model to say hello.
 
-    The probe runs if the checks found no error; `helloProbeTimeoutSec` is its limit. Findings contain no secret.
+    Never raises. The result contains no secrets. The model is not asked if `probe` is False, or if
+    the checks found a problem that prevents a run. A missing sign-in is not such a problem, because
+    the CLI may have a key in the keychain, where geminids cannot see it. The model must answer
+    within the configuration's `helloProbeTimeoutSec`.
     """
     options, limit, problems = _options(config)
-    # The values of a template come with a run; there are none here.
+    # Only a run has values for a template.
     options = msgspec.structs.replace(options, template=None)
     findings = {check.code: check for check in await check_environment(options)}
+    cli, version = findings.get("cli"), findings.get("cli_version")
+    if cli is not None and cli.level == "ok" and (version is None or version.level != "error"):
+        findings["cli"] = await _start_cli(cli, options)
     if any(problem.code == "gemini_cwd_invalid" for problem in problems):
-        findings.pop("cwd", None)  # already in `problems`; this check is of the substitute folder
+        findings.pop(
+            "cwd", None
+        )  # `problems` has this error already. The check was made with the folder "." instead.
     checks = [*problems, *_specified_checks(findings, options), *_other_checks(findings.values())]
     if probe and _is_ready(checks, findings):
-        checks.append(await _probe(probe_options(options, limit)))
+        probed = await _probe(probe_options(options, limit))
+        if probed.code == "gemini_hello_probe_passed":
+            checks = [_signed_in(check) for check in checks]
+        checks.append(probed)
     return _result(checks)
+
+
+async def _start_cli(found: Check, options: Options) -> Check:
+    """Start the CLI with `--version`. Return `found` if it starts, else a check with an error."""
+    # Imported late: `execute` imports this package, and starts the CLI before it imports anyio.
+    import anyio
+
+    def start() -> Check:
+        context = CheckContext(options, dict(os.environ))
+        available = is_available(
+            options.gemini, environ=context.env, places=context.places, timeout=_VERSION_TIMEOUT
+        )
+        if available.ok:
+            return found
+        reason = Redactor(secrets_of(context.env)).text(available.reason)
+        hint = "Set `command` to the path of a Gemini CLI, or run `geminids install`."
+        return Check("cli", "error", reason, hint)
+
+    try:
+        return await anyio.to_thread.run_sync(start)
+    except OSError as error:
+        return Check("cli", "error", f"the CLI cannot be started: {error.strerror}")
 
 
 # pytest would collect a function of this name as a test.
@@ -82,7 +124,10 @@ test_environment.__test__ = False  # type: ignore[attr-defined]
 
 
 def _options(config: Config | GeminiLocalConfig) -> tuple[Options, float, list[AdapterCheck]]:
-    """Return options, the probe's time limit and problems. Invalid fields are dropped, to check the rest."""
+    """Return the options of a run, the time limit of the probe, and the problems of the configuration.
+
+    If fields are invalid, the options do not contain them, so that the other checks can still be made.
+    """
     given: Config = msgspec.to_builtins(config) if isinstance(config, GeminiLocalConfig) else config
     try:
         return options_of(given), build_config(given).hello_probe_timeout_sec, []
@@ -120,7 +165,10 @@ def _problem(name: str, text: str) -> AdapterCheck:
 
 
 def _specified_checks(findings: dict[str, Check], options: Options) -> list[AdapterCheck]:
-    """Convert the checks that have codes in the specification: folder, instructions, CLI and sign-in."""
+    """Return the checks of the folder, the instructions file, the CLI and the sign-in.
+
+    Leadmetrics and Paperclip define the codes of these checks.
+    """
     cwd, cli, auth = findings.get("cwd"), findings.get("cli"), findings.get("auth")
     converted = []
     if cwd is not None:
@@ -138,15 +186,17 @@ def _specified_checks(findings: dict[str, Check], options: Options) -> list[Adap
         cause = findings.get("node") if cli is None or cli.level == "skipped" else cli
         converted.append(_convert(cause or cli, "gemini_command_unresolvable", "error"))
     if auth is not None and auth.level != "skipped":
-        present = auth.level in ("ok", "info")
-        converted.append(
-            _convert(auth, "gemini_api_key_present" if present else "gemini_api_key_missing", "info")
-        )
+        code = "gemini_api_key_present" if auth.level in ("ok", "info") else _NO_KEY
+        converted.append(_convert(auth, code, "error" if auth.level == "error" else "info"))
     return converted
 
 
 def _other_checks(findings: Iterable[Check]) -> list[AdapterCheck]:
-    """Convert other warnings and errors, with our own codes. A failed plan says why a run would fail."""
+    """Return the warnings and errors of `geminids doctor` that `_specified_checks` does not handle.
+    Each gets a code that geminids defines.
+
+    The check `plan` is an error if geminids would refuse to start a run.
+    """
     converted = []
     for check in findings:
         if check.code == "plan" and check.level == "error":
@@ -158,7 +208,16 @@ def _other_checks(findings: Iterable[Check]) -> list[AdapterCheck]:
 
 def _is_ready(checks: list[AdapterCheck], findings: dict[str, Check]) -> bool:
     plan = findings.get("plan")
-    return all(check.level != "error" for check in checks) and plan is not None and plan.level == "ok"
+    blocked = any(check.level == "error" and check.code != _NO_KEY for check in checks)
+    return not blocked and plan is not None and plan.level == "ok"
+
+
+def _signed_in(check: AdapterCheck) -> AdapterCheck:
+    """If the check is the error that a sign-in is missing, lower its level to `info`, because the
+    probe (a short test run) could sign in. Return any other check unchanged."""
+    if check.code != _NO_KEY or check.level != "error":
+        return check
+    return AdapterCheck(code=check.code, level="info", message=f"{check.message}; but the probe signed in")
 
 
 async def _probe(options: Options) -> AdapterCheck:
@@ -176,7 +235,11 @@ async def _probe(options: Options) -> AdapterCheck:
 
 
 def _judge_probe(result: Result) -> AdapterCheck:
-    """Return the finding for the probe: check quota first, then timeout, answer, sign-in, other failures."""
+    """Return the check that describes the result of a probe (a short test run).
+
+    If several of these apply, the first one is reported: used-up quota, time-out, an answer, failed
+    sign-in, any other failure.
+    """
     kind = result.failure.kind if result.failure else None
     took = f"{result.duration_ms / 1000:.1f} s"
     if kind in ("quota_minute", "quota_day"):
@@ -190,11 +253,11 @@ def _judge_probe(result: Result) -> AdapterCheck:
             "Try again, or increase helloProbeTimeoutSec.",
         )
     if result.ok and _HELLO.search(result.answer):
-        return _probe_check(result, "passed", "info", f"The agent said hello in {took}.")
+        return _probe_check(result, "passed", "info", f"The agent answered in {took}.")
     if result.ok:
         return _probe_check(result, "unexpected_output", "warn", "The agent answered, but did not say hello.")
     if kind in ("auth", "tier_retired"):
-        return _probe_check(result, "auth_required", "warn", "The CLI is installed, but not signed in.")
+        return _probe_check(result, "auth_required", "error", "The CLI is installed, but it cannot sign in.")
     return _probe_check(result, "failed", "error", "The probe failed.")
 
 
@@ -213,7 +276,7 @@ def _probe_check(
 
 def _convert(check: Check | None, code: str, level: Level) -> AdapterCheck:
     if check is None:
-        return AdapterCheck(code=code, level=level, message="this was not checked")
+        return AdapterCheck(code=code, level=level, message="not checked")
     message = _line(check.detail) or check.code
     return AdapterCheck(code=code, level=level, message=message, hint=check.hint)
 

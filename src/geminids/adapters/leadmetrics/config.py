@@ -1,4 +1,4 @@
-"""The configuration of an agent with the names of Leadmetrics and Paperclip; conversion to `Options`."""
+"""Convert an agent's configuration, with field names of Leadmetrics and Paperclip, to `Options`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import msgspec
 from geminids.config.form import Problem
 from geminids.config.form import build_config as options_from_form
 from geminids.errors import OptionsError
+from geminids.launch.prompt.compose import names_in
 from geminids.options import Options
 from geminids.options.values import kind
 
 __all__ = [
     "DOCUMENTED",
     "GRACE",
+    "TEMPLATE_NAMES",
     "TIMEOUT",
     "Config",
     "GeminiLocalConfig",
@@ -28,7 +30,7 @@ __all__ = [
 TIMEOUT = 120.0
 GRACE = 5.0
 
-# Names in their documentation, and the names of our options.
+# Maps the names in their documentation to the names of our options.
 DOCUMENTED = {
     "cwd": "cwd",
     "model": "model",
@@ -43,7 +45,7 @@ DOCUMENTED = {
 _THEIR_NAMES = {ours: theirs for theirs, ours in DOCUMENTED.items()}
 # The orchestrator sets these for each run, in `runtime` and `context`; `make_cwd` is always on.
 _RUN_FIELDS = {"resume", "session_id", "fresh", "variables", "make_cwd"}
-# Fields of Paperclip that we ignore, with the values that match what we do anyway.
+# Fields of Paperclip that we do not support, with the values that make no difference.
 _IGNORED: dict[str, tuple[object, ...]] = {
     "extraArgs": ([],),
     "args": ([],),
@@ -56,15 +58,31 @@ _IGNORED: dict[str, tuple[object, ...]] = {
     "warmHandleIdleMs": (0,),
     "bootstrapPromptTemplate": (),
 }
+# The names that a template can contain in addition to `context.NAME`.
+TEMPLATE_NAMES = (
+    "agentId",
+    "agent.id",
+    "agent.name",
+    "agent.companyId",
+    "tenantId",
+    "tenant.name",
+    "companyId",
+    "company.id",
+    "runId",
+    "run.id",
+)
 _PROBE = "helloProbeTimeoutSec"
 _ABSENT: tuple[object, ...] = (None, "")
-_TWICE = "is given twice, with two values"
+_TWICE = "is set twice, with different values"
 
 Config = Mapping[str, object]
 
 
 class GeminiLocalConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The stored configuration of an agent. `options` are further options of geminids, by their own names."""
+    """The stored configuration of an agent.
+
+    `options` contains options of geminids that have no field here, for example `{"maxTurns": 5}`.
+    """
 
     cwd: str
     model: str | None = None
@@ -72,30 +90,31 @@ class GeminiLocalConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     instructions_file_path: str | None = None
     env: dict[str, str] = {}
     timeout_sec: float = TIMEOUT
-    """0: no limit."""
+    """The time limit of a run in seconds; 0 means no limit."""
     grace_sec: float = GRACE
     yolo: bool = False
     command: str | None = None
-    """The path of a Gemini CLI, or a managed release; by default the first one found."""
+    """The path of a Gemini CLI, or a version that `geminids install` installed. With None, geminids
+    uses the first CLI that it finds."""
     hello_probe_timeout_sec: float = 60.0
     options: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        # `env` contains keys, and `options` may.
+        # Do not show `env` and `options`: they may contain secrets.
         return f"GeminiLocalConfig(cwd={self.cwd!r}, model={self.model!r}, yolo={self.yolo})"
 
 
 def build_config(form: Config) -> GeminiLocalConfig:
-    """Build a configuration from a form or a stored object; raises one `OptionsError` with all problems.
+    """Build a configuration from the values of a form, or from a stored object.
 
-    Numbers and switches may be text; empty text means "not given". The form may contain any option of
-    geminids, as `maxTurns` or `max_turns`.
+    Raises one `OptionsError` with all problems. Numbers and switches may be text. Empty text means that
+    the field is not set. Any option of geminids may be a field, for example `maxTurns` or `max_turns`.
 
     >>> build_config({"cwd": ".", "timeoutSec": "60", "yolo": "on", "model": ""}).timeout_sec
     60.0
     """
     options, probe = _read(form)
-    # "none" turns a limit off; an empty value would mean "not given".
+    # "none" turns a limit off; an empty value would mean "not set".
     rest = {name: "none" if value is None else value for name, value in msgspec.to_builtins(options).items()}
     for name in (*DOCUMENTED.values(), *_RUN_FIELDS):
         if name != "approval" or options.approval == "yolo":
@@ -116,7 +135,8 @@ def build_config(form: Config) -> GeminiLocalConfig:
 
 
 def validate_config(config: Config | GeminiLocalConfig) -> tuple[Problem, ...]:
-    """Return all problems of a configuration with the names of the fields; empty if it is valid.
+    """Return every problem of a configuration, each with the name of its field. The result is empty
+    if the configuration is valid.
 
     >>> [problem.name for problem in validate_config({"timeoutSec": "soon", "modle": "pro"})]
     ['cwd', 'modle', 'timeoutSec']
@@ -129,12 +149,16 @@ def validate_config(config: Config | GeminiLocalConfig) -> tuple[Problem, ...]:
 
 
 def options_of(config: Config | GeminiLocalConfig) -> Options:
-    """Convert a configuration to options; raises `OptionsError`. The run creates a missing folder."""
+    """Return the options of geminids for a configuration. These options also make a run create the
+    folder `cwd` if it does not exist.
+
+    Raises `OptionsError` if the configuration is invalid.
+    """
     return _read(config)[0]
 
 
 def config_name(option: str) -> str:
-    """Return the name of an option in a configuration.
+    """Return the field name for an option of geminids.
 
     >>> config_name("timeout"), config_name("max_turns")
     ('timeoutSec', 'maxTurns')
@@ -163,9 +187,10 @@ def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
             problems.append((name, _TWICE))
     if form.get("gemini") == "gemini":
         del form["gemini"]
-    _set_timeout(form)
+    _set_timeout(form, problems)
     try:
         options = options_from_form(form)
+        problems += _template_problems(options)
     except OptionsError as error:
         problems += ((_their_name(name, given), text) for name, text in error.problems)
     if problems:
@@ -174,7 +199,8 @@ def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
 
 
 def _flat(config: Config | GeminiLocalConfig) -> tuple[dict[str, object], list[tuple[str, str]]]:
-    """Return all fields in one dict, and the problems of the field `options`."""
+    """Return one dict with the fields of a configuration and those inside its field `options`, and
+    the problems of that field. Raises `OptionsError` if the configuration is not an object."""
     given: Any = msgspec.to_builtins(config) if isinstance(config, GeminiLocalConfig) else config
     if not isinstance(given, Mapping):
         raise OptionsError([("config", f"is {kind(given)}, not an object with fields")])
@@ -191,7 +217,7 @@ def _flat(config: Config | GeminiLocalConfig) -> tuple[dict[str, object], list[t
 
 
 def _unsupported(given: Config) -> list[tuple[str, str]]:
-    """Return the problems of Paperclip's fields that geminids does not support."""
+    """Return a problem for each field of Paperclip whose value geminids does not support."""
     return [
         (name, "is not supported; leave it out")
         for name, harmless in _IGNORED.items()
@@ -199,8 +225,22 @@ def _unsupported(given: Config) -> list[tuple[str, str]]:
     ]
 
 
-def _set_timeout(form: dict[str, object]) -> None:
-    """Set the defaults (120 s and 5 s); 0 means no limit."""
+def _template_problems(options: Options) -> list[tuple[str, str]]:
+    """Return a problem if the template contains names for which no run can have a value."""
+    names = names_in(options.template or "")
+    unknown = [name for name in names if name not in TEMPLATE_NAMES and not name.startswith("context.")]
+    if not unknown:
+        return []
+    known = ", ".join(("prompt", *TEMPLATE_NAMES, "context.NAME"))
+    written = ", ".join(f"{{{{{name}}}}}" for name in unknown)
+    return [("promptTemplate", f"unknown names: {written}; the known names are {known}")]
+
+
+def _set_timeout(form: dict[str, object], problems: list[tuple[str, str]]) -> None:
+    """Set the default timeout (120 s) and grace period (5 s). A timeout of 0 means no limit.
+
+    A timeout below 0 becomes a problem.
+    """
     if not any(_snake(name) in ("grace_sec", "grace") for name in form):
         form["grace"] = GRACE
     names = [name for name in form if _snake(name) in ("timeout_sec", "timeout")]
@@ -208,8 +248,18 @@ def _set_timeout(form: dict[str, object]) -> None:
         form["timeout"] = TIMEOUT
     for name in names:
         value = form[name]
+        if _is_negative(value):
+            problems.append((name, f"is {value} seconds; it must be 0 (no limit) or more"))
+            form[name] = "none"
         if (value == 0 and not isinstance(value, bool)) or (isinstance(value, str) and value.strip() == "0"):
             form[name] = "none"
+
+
+def _is_negative(value: object) -> bool:
+    try:
+        return isinstance(value, (int, float, str)) and float(value) < 0
+    except (ValueError, OverflowError):
+        return False
 
 
 def _seconds(value: object, problems: list[tuple[str, str]]) -> float:

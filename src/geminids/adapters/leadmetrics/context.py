@@ -1,4 +1,5 @@
-"""The input of `execute`, and what a run uses of it: template variables, session, billing type."""
+"""The input of `execute`, and functions that derive the template variables, the stored session and
+the billing type from this input."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ __all__ = [
     "CallbackReturn",
     "Spawned",
     "billing_type",
+    "has_unusable_session",
     "stored_session",
     "variables_of",
     "with_workspace",
@@ -33,10 +35,11 @@ OnLog = Callable[[Stream, str], CallbackReturn]
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*")
 _MAX_DEPTH = 5
+_ID_NAMES = ("sessionId", "session_id", "sessionID")
 
 
 class Spawned(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A process of the CLI, the leader of its own process group."""
+    """A process of the CLI. The process is the leader of its own process group."""
 
     pid: int
     process_group_id: int | None
@@ -54,7 +57,7 @@ class AdapterAgent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AdapterRuntime(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The values that the orchestrator stored after the last run."""
+    """The values that the orchestrator stored after the agent's last run in this folder."""
 
     session_id: str | None = None
     session_params: dict[str, Any] | None = None
@@ -63,10 +66,12 @@ class AdapterRuntime(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AdapterExecutionContext(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One run. `context["prompt"]` is the prompt, with or without a template.
+    """The input of one run. `context["prompt"]` is the prompt.
 
-    `on_log` receives the output of the CLI with secrets masked: lines of stdout, and notices. `on_spawn`
-    receives each process. `on_events` is our addition: it receives the events of the run, in batches.
+    `on_log(stream, text)` receives the lines that the CLI prints to stdout, and warnings with the
+    stream `stderr`. Secrets are masked. `on_spawn` is called for each CLI process that is started.
+    `on_events`, an addition of geminids, receives the events of the run in batches. `auth_token` is
+    passed to the agent's tools as `PAPERCLIP_API_KEY`.
     """
 
     run_id: str
@@ -84,9 +89,14 @@ class AdapterExecutionContext(msgspec.Struct, frozen=True, kw_only=True, rename=
         return f"AdapterExecutionContext(run_id={self.run_id!r}, agent={self.agent.id!r})"
 
 
-def variables_of(given: AdapterExecutionContext) -> dict[str, str]:
-    """Return the template variables: the names of both systems, and every text of the context."""
-    agent = given.agent
+def variables_of(context: AdapterExecutionContext) -> dict[str, str]:
+    """Return the values for a prompt template.
+
+    The names are those of Leadmetrics (`agentId`, `tenant.name`, ...) and those of Paperclip
+    (`agent.id`, `company.id`, ...), so that templates for both systems work. Each text in
+    `context.context` has a name such as `context.issue.title`.
+    """
+    agent = context.agent
     standard = {
         "agentId": agent.id,
         "agent.id": agent.id,
@@ -95,22 +105,27 @@ def variables_of(given: AdapterExecutionContext) -> dict[str, str]:
         "tenantId": agent.company_id,
         "companyId": agent.company_id,
         "company.id": agent.company_id,
-        "runId": given.run_id,
-        "run.id": given.run_id,
+        "runId": context.run_id,
+        "run.id": context.run_id,
     }
-    texts = dict(_texts(given.context, _MAX_DEPTH))
+    texts = dict(_texts(context.context, _MAX_DEPTH))
     own = {f"context.{name}": text for name, text in texts.items()}
     named = {name: texts[name] for name in ("tenantId", "tenant.name", "agent.name") if name in texts}
     return own | named | {name: text for name, text in standard.items() if text is not None}
 
 
 def stored_session(runtime: AdapterRuntime, cwd: str) -> tuple[str | None, str | None]:
-    """Return the session to resume, or why it is not resumed: a session is tied to its folder."""
-    params = runtime.session_params or {}
-    session = _text(params, "sessionId", "session_id", "sessionID") or runtime.session_id
+    """Return the id of the stored session, and a problem; one of them, or both, are None.
+
+    If the stored session can be resumed in the folder `cwd`, the problem is None. If it cannot, the
+    id is None and the problem says why. If no session is stored, both are None.
+    """
+    params = _stored_params(runtime)
+    session = _text(params, *_ID_NAMES) or runtime.session_id
     folder = _text(params, "cwd", "workdir", "folder")
     if not session:
-        return None, None
+        problem = "the stored session has no id; starting a new session"
+        return None, problem if _is_stored(runtime) else None
     if not is_session_id(session):
         return None, "the id of the stored session is invalid; starting a new session"
     if folder is not None and os.path.realpath(folder) != os.path.realpath(cwd):
@@ -121,9 +136,23 @@ def stored_session(runtime: AdapterRuntime, cwd: str) -> tuple[str | None, str |
     return session, None
 
 
+def has_unusable_session(runtime: AdapterRuntime) -> bool:
+    """Return whether a session is stored that can be resumed in no folder: without an id, or with an
+    invalid one."""
+    params = _stored_params(runtime)
+    session = _text(params, *_ID_NAMES) or runtime.session_id
+    return _is_stored(runtime) and not (session and is_session_id(session))
+
+
+def _is_stored(runtime: AdapterRuntime) -> bool:
+    params = _stored_params(runtime)
+    return bool(runtime.session_id) or any(value is not None for value in params.values())
+
+
 def with_workspace(params: SessionParams, runtime: AdapterRuntime) -> SessionParams:
-    """Copy the values that the orchestrator stored with the session."""
-    old = runtime.session_params or {}
+    """Return a copy of `params` with the workspace values (`workspaceId`, `repoUrl`, `repoRef`) of
+    the stored session."""
+    old = _stored_params(runtime)
     return msgspec.structs.replace(
         params,
         workspace_id=_text(old, "workspaceId", "workspace_id"),
@@ -133,11 +162,18 @@ def with_workspace(params: SessionParams, runtime: AdapterRuntime) -> SessionPar
 
 
 def billing_type(environ: Mapping[str, str]) -> BillingType:
-    """Return how the run is billed, as far as the environment shows."""
+    """Return how a run is billed: `metered_api` for Vertex AI, `api` for a key, else `subscription`."""
     if environ.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
         return "metered_api"
     keys = (environ.get("GEMINI_API_KEY"), environ.get("GOOGLE_API_KEY"))
     return "api" if any(key and key.strip() for key in keys) else "subscription"
+
+
+def _stored_params(runtime: AdapterRuntime) -> dict[str, Any]:
+    """Return the session parameters with the names that they have in JSON. The caller may have
+    stored the object itself."""
+    params: dict[str, Any] = msgspec.to_builtins(runtime.session_params) or {}
+    return params
 
 
 def _text(values: Mapping[str, Any], *names: str) -> str | None:
@@ -146,7 +182,12 @@ def _text(values: Mapping[str, Any], *names: str) -> str | None:
 
 
 def _texts(values: Mapping[str, Any], depth: int) -> Iterator[tuple[str, str]]:
-    """Yield texts and numbers of a tree with dotted names; skip names that no template can contain."""
+    """Yield each text and number in `values` with its name. The name of a value in a nested object
+    has dots (`issue.title`).
+
+    Names that a template cannot contain, and objects that are nested deeper than `depth`, are
+    skipped.
+    """
     for name, value in values.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             continue

@@ -16,6 +16,7 @@ from geminids.adapters.leadmetrics.context import (
     CallbackReturn,
     Spawned,
     billing_type,
+    has_unusable_session,
     stored_session,
     variables_of,
     with_workspace,
@@ -23,9 +24,11 @@ from geminids.adapters.leadmetrics.context import (
 from geminids.client import open_run
 from geminids.dialects.leadmetrics.model import AdapterExecutionResult, SessionParams
 from geminids.dialects.leadmetrics.result import Encoder, refused
-from geminids.dialects.leadmetrics.transcript import System, iso_time
+from geminids.dialects.leadmetrics.transcript import iso_time
 from geminids.errors import OptionsError
 from geminids.events.model import Event, Finished, Notice, Started
+from geminids.gemini.protocol.stream_json import MessageLine, decode_block
+from geminids.launch.prompt.compose import names_in
 from geminids.log import get_logger
 from geminids.options import Options
 
@@ -33,7 +36,7 @@ __all__ = ["execute"]
 
 _log = get_logger("adapters")
 
-# Notices about a line of stdout: `on_log` receives the line itself.
+# Codes of notices about a line of stdout. `on_log` receives that line, and not the notice.
 _STDOUT_NOTICES = {
     "noise",
     "unknown_event",
@@ -45,28 +48,32 @@ _STDOUT_NOTICES = {
     "loop",
     "session",
 }
-# Notices of our own.
-_OWN_NOTICES = {"workspace", "journal", "session_busy", "lane", "fresh_session", "on_line"}
+# Codes of notices that come from geminids and not from the CLI. `on_log` marks them.
+_OWN_NOTICES = {"workspace", "journal", "session_busy", "transport", "fresh_session", "on_line"}
 _TOO_LONG = re.compile(r"token count .* exceeds the maximum", re.IGNORECASE)
 
 
 async def execute(context: AdapterExecutionContext) -> AdapterExecutionResult:
-    """Run the agent and return its result. A failed run or invalid configuration is a result, not an exception.
+    """Run the agent and return its result. A failed run or an invalid configuration does not raise.
 
-    A stored session is resumed if it belongs to this folder. If it is lost, or too long for the model,
-    the agent runs once more in a new session. Cancellation stops every process of the run.
+    A stored session is resumed if it belongs to the run's folder. If the stored session is lost, or
+    too long for the model, the prompt is sent once more in a new session, and `clear_session` in
+    the result is true. Cancelling the call ends every process of the run.
     """
     return await _Execution(context).run()
 
 
 class _Execution:
-    """One call of `execute`: one run, or two."""
+    """One call of `execute`: one run, or two if the session cannot be resumed."""
 
     def __init__(self, context: AdapterExecutionContext) -> None:
         self._context = context
         self._broken: set[str] = set()
         self._failed_callbacks: list[str] = []
         self._lines: list[str] = []
+        self._attempt_number = 1
+        self._sent: dict[int, str] = {}
+        """The prompt of each attempt as the CLI received it."""
 
     async def run(self) -> AdapterExecutionResult:
         context = self._context
@@ -88,7 +95,7 @@ class _Execution:
         return self._result(encoder, options, None if retried else session, retried)
 
     async def _run_in_new_session(self, first: Encoder, options: Options) -> Encoder:
-        """Run once more, in a new session."""
+        """Send the prompt again, in a new session. `first` is the run whose session could not be resumed."""
         why = first.finished.reason if first.finished else None
         second = _encoder(options)
         await self._log_notice(second, f"cannot resume the session ({why}); starting a new session")
@@ -97,7 +104,10 @@ class _Execution:
 
     async def _attempt(self, encoder: Encoder, options: Options, session: str | None) -> None:
         prompt = self._context.context.get("prompt")
-        on_line = self._take_line if self._context.on_log is not None else None
+        is_composed = options.template is not None or options.instructions is not None
+        # Only the CLI's own lines have the prompt as it was sent, with template and instructions.
+        on_line = self._take_line if self._context.on_log is not None or is_composed else None
+        self._sent = {}
         async with open_run(
             prompt if isinstance(prompt, str) else "", options, on_line=on_line, resume=session
         ) as run:
@@ -105,15 +115,29 @@ class _Execution:
                 encoder.feed(batch)
                 await self._call_back(batch)
             await self._call_back(())
+        for attempt, sent in self._sent.items():
+            encoder.transcript.set_prompt(sent, attempt=attempt)
         for text in self._failed_callbacks:
-            encoder.transcript.add(System(ts=_now(), text=text))
+            encoder.transcript.add_note(text, at=_now())
         self._failed_callbacks = []
 
     def _take_line(self, line: str, events: Sequence[Event]) -> None:
-        self._lines.append(line + "\n")
+        if self._context.on_log is not None:
+            self._lines.append(line + "\n")
+        if events:
+            self._attempt_number = events[-1].attempt
+        # Do not decode every line: only an echo of the prompt can contain this.
+        if '"user"' in line and self._attempt_number not in self._sent:
+            for decoded in decode_block(line.encode("utf-8", "surrogatepass")):
+                if isinstance(decoded, MessageLine) and decoded.role == "user":
+                    self._sent[self._attempt_number] = decoded.content
 
     async def _call_back(self, batch: Sequence[Event]) -> None:
-        """Call the callbacks, in the order of events as far as the two pipes allow."""
+        """Pass the new lines of stdout and these events to the caller's callbacks.
+
+        The lines of stdout come first. The true order is not known, because the CLI writes stdout
+        and stderr to two different pipes.
+        """
         context = self._context
         lines, self._lines = self._lines, []
         if context.on_log is not None and lines:
@@ -131,12 +155,16 @@ class _Execution:
             await self._call("on_events", context.on_events, batch)
 
     async def _log_notice(self, encoder: Encoder, text: str) -> None:
-        encoder.transcript.add(System(ts=_now(), text=text))
+        encoder.transcript.add_note(text, at=_now())
         if self._context.on_log is not None:
             await self._call("on_log", self._context.on_log, "stderr", f"[geminids] {text}\n")
 
     async def _call(self, name: str, callback: Callable[..., CallbackReturn], *arguments: object) -> None:
-        """Call a callback. If it fails, record that in the transcript and never call it again; the run continues."""
+        """Call a callback of the caller, and wait for its end if it is a coroutine function.
+
+        A callback that raises an exception is not called again. The transcript reports this, and
+        the run continues.
+        """
         if name in self._broken:
             return
         try:
@@ -154,14 +182,15 @@ class _Execution:
         result = encoder.result()
         params = result.session_params
         if result.session_id is None and session is not None and not result.clear_session:
-            # A run that ended before the CLI reported a session still belongs to the old session.
+            # The CLI did not get as far as its session, so the stored session is still the right one.
             kept = msgspec.structs.replace(result, session_id=session, session_display_id=session)
             result, params = kept, SessionParams(session_id=session, cwd=os.path.abspath(options.cwd))
+        is_billed = not options.offline and result.auth_mode != "none"
         return msgspec.structs.replace(
             result,
-            billing_type=None if options.offline else billing_type({**os.environ, **options.env}),
+            billing_type=billing_type({**os.environ, **options.env}) if is_billed else None,
             session_params=with_workspace(params, self._context.runtime) if params else None,
-            clear_session=result.clear_session or (retried and result.session_id is None),
+            clear_session=result.clear_session or retried or has_unusable_session(self._context.runtime),
         )
 
 
@@ -170,9 +199,13 @@ def _encoder(options: Options) -> Encoder:
 
 
 def _prepared(options: Options, context: AdapterExecutionContext) -> Options:
-    """Return the options of this run: add the template's values and the orchestrator's token."""
+    """Add the template's values and the orchestrator's token to the options."""
     if options.template is not None:
-        options = msgspec.structs.replace(options, variables=variables_of(context))
+        variables = variables_of(context)
+        if missing := [name for name in names_in(options.template) if name not in variables]:
+            names = ", ".join(f"{{{{{name}}}}}" for name in missing)
+            raise OptionsError([("promptTemplate", f"the context of this run has no value for {names}")])
+        options = msgspec.structs.replace(options, variables=variables)
     if context.auth_token and "PAPERCLIP_API_KEY" not in options.env:
         env = {**options.env, "PAPERCLIP_API_KEY": context.auth_token}
         options = msgspec.structs.replace(options, env=env)
@@ -180,7 +213,8 @@ def _prepared(options: Options, context: AdapterExecutionContext) -> Options:
 
 
 def _is_lost(finished: Finished | None) -> bool:
-    """Whether a resumed session is gone, or too long for the model."""
+    """Return whether the run failed because the resumed session is gone, or is too long for the
+    model."""
     failure = finished.failure if finished else None
     if failure is None:
         return False
@@ -192,5 +226,5 @@ def _misconfigured(error: OptionsError) -> AdapterExecutionResult:
     return refused(message, problems=error.problems)
 
 
-def _now() -> str:
-    return iso_time(int(time.time() * 1000))
+def _now() -> int:
+    return int(time.time() * 1000)

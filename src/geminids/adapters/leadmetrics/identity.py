@@ -1,4 +1,4 @@
-"""The adapter as data for a portal: type key, label, models, form fields and their documentation."""
+"""Describe the adapter for a portal: type, label, models, form fields and their documentation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = [
     "TYPE",
     "AdapterIdentity",
     "AdapterModel",
+    "agent_configuration_doc",
     "config_fields",
-    "configuration_doc",
     "identity",
+    "models",
 ]
 
 TYPE = "gemini_local"
@@ -27,6 +28,10 @@ DEFAULT_MODEL = "auto"
 
 _EXCLUDED = {"resume", "session_id", "fresh", "variables", "make_cwd", "approval", *DOCUMENTED.values()}
 _DEFAULTS = {"timeoutSec": TIMEOUT, "graceSec": GRACE, "cwd": None}
+_DESCRIPTIONS = {
+    "promptTemplate": "A text with placeholders: {{prompt}} stands for the prompt, {{agent.name}}, {{runId}} "
+    "and others for values of the run."
+}
 _YOLO = ConfigField(
     name="yolo",
     label="Yolo",
@@ -48,15 +53,22 @@ A session is resumed only in the folder that it belongs to. If it is lost, the a
 """
 
 
-class AdapterModel(msgspec.Struct, frozen=True):
-    """A model in a form."""
+class AdapterModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model for a selection list: its id, and the text to show.
+
+    `means` is the model id that an alias stands for. `means` is None if `id` is itself a model id,
+    and for `auto`, where the CLI chooses a model for each prompt. If the account cannot use the
+    model, the CLI uses another one.
+    """
 
     id: str
     label: str
+    means: str | None = None
 
 
 class AdapterIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The data that a portal needs. Any other model id is passed to the API unchanged."""
+    """The data that a portal needs to offer this adapter. A configuration may also name a model that is
+    not in `models`."""
 
     type: str
     label: str
@@ -66,25 +78,39 @@ class AdapterIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     config_fields: tuple[ConfigField, ...]
 
 
-def identity(release: Release | None = None) -> AdapterIdentity:
-    """Return the adapter with the models of a release; by default the newest one tested with geminids.
+def identity(release: Release | str | None = None) -> AdapterIdentity:
+    """Describe the adapter, with the models of a release of Gemini CLI. By default, `release` is
+    the newest release that geminids is tested with.
 
-    >>> identity().type, identity().default_model, identity().models[0]
-    ('gemini_local', 'auto', AdapterModel(id='auto', label='Auto'))
+    >>> identity().type, identity().default_model, identity().models[0].id
+    ('gemini_local', 'auto', 'auto')
     """
-    models = models_of(release or release_of(f"{NEWEST_TESTED}.0"))
     return AdapterIdentity(
         type=TYPE,
         label=LABEL,
-        models=tuple(AdapterModel(model.id, _label(model.id)) for model in models),
+        models=models(release),
         default_model=DEFAULT_MODEL,
-        agent_configuration_doc=configuration_doc(),
+        agent_configuration_doc=agent_configuration_doc(),
         config_fields=config_fields(),
     )
 
 
+def models(release: Release | str | None = None) -> tuple[AdapterModel, ...]:
+    """Return the model aliases and the models of a release of Gemini CLI. By default, `release` is
+    the newest release that geminids is tested with.
+
+    >>> [model.id for model in models()][:4]
+    ['auto', 'pro', 'flash', 'flash-lite']
+    >>> [model.means for model in models("0.60.0") if model.id == "flash"]
+    ['gemini-3.5-flash']
+    """
+    if not isinstance(release, Release):
+        release = release_of(release or f"{NEWEST_TESTED}.0")
+    return tuple(AdapterModel(model.id, _label(model.id), model.means) for model in models_of(release))
+
+
 def config_fields() -> tuple[ConfigField, ...]:
-    """Return the fields of the form: the documented ones first, then every other option of geminids.
+    """Return the fields of the form: documented fields first, then every other option of geminids.
 
     >>> [field.name for field in config_fields()][:4]
     ['cwd', 'model', 'promptTemplate', 'instructionsFilePath']
@@ -96,8 +122,8 @@ def config_fields() -> tuple[ConfigField, ...]:
     return (*documented[:-1], _YOLO, documented[-1], *further)
 
 
-def configuration_doc() -> str:
-    """Return the documentation of the fields in Markdown, from the same schema."""
+def agent_configuration_doc() -> str:
+    """Return the documentation of the form fields in Markdown."""
     rows = [f"- `{field.name}` ({_type(field)}): {field.description}" for field in config_fields()]
     documented = len(DOCUMENTED)
     parts = (_HEAD, "## Fields\n", *rows[:documented], "", "## Further options\n", *rows[documented:])
@@ -109,6 +135,7 @@ def _renamed(field: ConfigField) -> ConfigField:
     return msgspec.structs.replace(
         field,
         name=name,
+        description=_DESCRIPTIONS.get(name, field.description),
         default=_DEFAULTS.get(name, field.default),
         required=name == "cwd",
         # Here, 0 means no limit.

@@ -1,8 +1,8 @@
-"""Drive async iterators in their own tasks, so that their reader may stop, time out or be cancelled anywhere.
+"""Read async iterators in their own tasks, so that the reader may stop or be cancelled at any time.
 
-An async generator that yields inside a task group (as a run does) must be driven from one task, and
-no cancel scope may open or close around a single step. A feed does that for its reader. Abort
-signals are in this module too.
+An async generator that yields inside a task group, as a run does, must be read by a single task,
+and no cancel scope may open or close between two of its items. `Feed` ensures both. This module
+also defines the abort signals, with which a caller stops a run.
 """
 
 from __future__ import annotations
@@ -33,13 +33,19 @@ _running: set[asyncio.Task[None]] = set()
 
 
 class AbortSignal(Protocol):
-    """Stops a run from outside. The `Event` of anyio, asyncio, trio or threading is one."""
+    """The interface of an object that stops a run: the run stops when `is_set()` returns true.
+
+    An `Event` of anyio, asyncio, trio or threading has this interface.
+    """
 
     def is_set(self) -> bool: ...
 
 
 async def until_set(signal: AbortSignal) -> None:
-    """Wait for a signal. Poll it if this event loop cannot await it (it is of a thread or another loop)."""
+    """Wait until `signal` is set.
+
+    A signal that cannot be awaited, such as a `threading.Event`, is checked fifty times a second.
+    """
     wait = getattr(signal, "wait", None)
     if inspect.iscoroutinefunction(wait):
         try:
@@ -51,7 +57,7 @@ async def until_set(signal: AbortSignal) -> None:
 
 
 class Deadline:
-    """An abort signal that is set this many seconds after its creation."""
+    """An abort signal that becomes set a given number of seconds after its creation."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
@@ -65,7 +71,8 @@ class Deadline:
 
 
 def watch(signal: AbortSignal | None, call: Callable[[], object]) -> Callable[[], None]:
-    """Call `call` once when the signal is set. The returned function stops the watch."""
+    """Start to watch `signal`, and call `call` once when it is set. Return a function that stops
+    the watch."""
     if signal is None:
         return lambda: None
     scope = anyio.CancelScope()
@@ -104,32 +111,33 @@ class Feed(Generic[T]):
             _spawn(partial(self._drive, source, scope))
         self._unwatch = watch(abort, self._on_abort)
 
-    async def arrival(self, *, heeding_abort: bool = True) -> None:
-        """Wait for an item, the end of all iterators, an abort or a failure."""
-        while not self._items and self._active and not self.error and not (heeding_abort and self.aborted):
+    async def arrival(self, *, until_abort: bool = True) -> None:
+        """Wait until an item arrives, all iterators have ended, or an iterator fails. With
+        `until_abort`, also return when the run is aborted."""
+        while not self._items and self._active and not self.error and not (until_abort and self.aborted):
             self._changed = anyio.Event()
             await self._changed.wait()
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no item now."""
+        """Whether no item is waiting to be taken."""
         return not self._items
 
     def take(self) -> T:
-        """Return the next item. There must be one."""
+        """Return the next item. Call this only if `is_empty` is false."""
         item = self._items.popleft()
         if len(self._items) < _MAX_ITEMS:
             self._has_space.set()
         return item
 
     def cancel(self) -> None:
-        """Ask the iterators to end; `close` waits for them."""
+        """Cancel the tasks that read the iterators; `close` waits for their end."""
         self._unwatch()
         for scope in self._scopes:
             scope.cancel()
 
     async def close(self) -> None:
-        """Stop and close every iterator. If one takes too long, its own task closes it later."""
+        """Cancel and close every iterator, and wait for their end, but at most ten seconds."""
         self.cancel()
         self._items.clear()
         self._has_space.set()
@@ -144,7 +152,7 @@ class Feed(Generic[T]):
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:
-            # BaseException: one that leaves a system task of trio crashes the whole program.
+            # Catch BaseException too: if it left a system task of trio, it would crash the whole program.
             _log.debug("the events of an adapter ended with an error", error=error)
             self.error = error
         finally:
@@ -175,13 +183,16 @@ class Feed(Generic[T]):
 
 
 def _spawn(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Start a task that belongs to the event loop: a generator cannot hold a task group open across a yield."""
+    """Start a task that belongs to the event loop, not to a task group.
+
+    A task group cannot be used, because a generator must not keep one open across a `yield`.
+    """
     loop = current_token().native_token
     if isinstance(loop, asyncio.AbstractEventLoop):
         task = loop.create_task(work())
         _running.add(task)
         task.add_done_callback(_running.discard)
     else:
-        import trio
+        import trio  # optional: a program without trio never gets here
 
         trio.lowlevel.spawn_system_task(work, context=contextvars.copy_context())

@@ -1,4 +1,4 @@
-"""Gemini CLI as an adapter of SubLang's interface."""
+"""SubLang's adapter for Gemini CLI, and functions that run the CLI without an adapter object."""
 
 from __future__ import annotations
 
@@ -6,27 +6,38 @@ import inspect
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from geminids.adapters.sublang.agent import run_adapter
+from geminids.adapters.sublang.denials import NOBODY, Denials
 from geminids.adapters.sublang.feed import watch
 from geminids.adapters.sublang.options import AgentOptions
 from geminids.adapters.sublang.policy import is_within, options_for, writable_folders
 from geminids.client import open_run
 from geminids.dialects.agent_events import Translator
+from geminids.dialects.agent_events.done import STATUSES
 from geminids.dialects.agent_events.model import AgentEvent
 from geminids.events.model import PermissionAsked
-from geminids.gemini import Availability, is_available
+from geminids.gemini import Availability
+from geminids.gemini import is_available as check_availability
+from geminids.gemini.protocol.outcome.judge import ProcessEvidence, without_result
 from geminids.gemini.tools import tools_with
 from geminids.options import Options
+from geminids.warm.permissions.answer import PermissionAnswer
 
 if TYPE_CHECKING:
-    from geminids.warm.permissions.decide import OnPermission
+    from geminids.warm.permissions.answer import OnPermission
 
-__all__ = ["GeminiAdapter"]
+__all__ = ["GeminiAdapter", "done_status", "is_available", "run"]
 
 _PROBE = 5.0
+# Seconds, in addition to the grace periods, to end a run after an abort and to report its usage.
+_ABORT_SLACK = 10.0
 
 
 class GeminiAdapter:
-    """Runs Gemini CLI. A call's options override `base`; `on_permission` answers permission requests.
+    """Runs Gemini CLI. One adapter can run many prompts at the same time.
+
+    `base` has geminids options for all runs; the options of a run override them. `on_permission`
+    is called for each tool call that needs permission; without it, such a call is denied.
 
     >>> GeminiAdapter().agent
     'gemini'
@@ -38,18 +49,30 @@ class GeminiAdapter:
         self._base = base or Options()
         self._on_permission = on_permission
 
-    def is_available(self) -> bool:
-        """Whether the CLI starts within five seconds and is a supported release."""
-        return self.availability().ok
+    @property
+    def abort_timeout(self) -> float:
+        """How many seconds `run_agent` waits after an abort for the `done` of the run.
 
-    def availability(self) -> Availability:
-        """Like `is_available`, with the reason."""
-        return is_available(self._base.gemini, timeout=_PROBE)
+        `done` comes when all processes of the run are gone, which takes up to two grace periods.
+        """
+        return 2 * self._base.grace + _ABORT_SLACK
+
+    def is_available(self, *, timeout: float = _PROBE) -> bool:
+        """Return whether the CLI starts within `timeout` seconds and is a supported release.
+
+        The check leaves no process and no file behind.
+        """
+        return self.availability(timeout=timeout).ok
+
+    def availability(self, *, timeout: float = _PROBE) -> Availability:
+        """Return whether the CLI can be run, as `is_available` does, and the reason if it cannot."""
+        return check_availability(self._base.gemini, timeout=timeout)
 
     def run(self, prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
-        """Yield the events of one run; raises `OptionsError` at once if an option cannot be enforced.
+        """Return the events of one run. Raises `OptionsError` if an option cannot be enforced.
 
-        Read the events to the end or close them, in one task; `run_agent` does that for you.
+        Read the events to their end, or close the iterator, in the task that started to read.
+        `run_agent(adapter, prompt)` does not have this restriction.
         """
         requested = options or AgentOptions()
         return self._events(prompt, requested, options_for(requested, self._base))
@@ -62,17 +85,22 @@ class GeminiAdapter:
             disallowed_tools=requested.disallowed_tools or (),
             resume=requested.resume or None,
         )
+        denials = Denials(requested, can_ask=self._on_permission is not None)
         async with open_run(prompt, options, on_permission=self._decider(requested, options)) as run:
-            unwatch = watch(requested.abort, lambda: run.stop("aborted by the caller"))
+            unwatch = watch(requested.abort_signal, lambda: run.stop("aborted by the caller"))
             try:
                 while (batch := await run.next_batch()) is not None:
                     for event in translator.translate(batch):
-                        yield event
+                        yield denials.explain(event)
             finally:
                 unwatch()
 
     def _decider(self, requested: AgentOptions, options: Options) -> OnPermission | None:
-        """Return the permission callback: writable paths decide first, then the caller's own callback."""
+        """Return the callback that answers permission requests; None if nobody answers them.
+
+        If the policy has `writable_paths`, these decide whether a file may be changed. The caller's
+        callback answers all other requests.
+        """
         policy = requested.permissions
         folders = writable_folders(policy, options.cwd)
         callback = self._on_permission
@@ -83,12 +111,40 @@ class GeminiAdapter:
         async def decide(request: PermissionAsked) -> object:
             if request.tool in tools_with("file_write"):
                 if not is_within(request, folders):
-                    return "deny"
+                    return PermissionAnswer("deny", "rule", "the file is not in permissions.writable_paths")
                 if allows_writes:
-                    return "allow"
+                    return PermissionAnswer("allow", "rule", "the file is in permissions.writable_paths")
             if callback is None:
-                return "deny"
+                return PermissionAnswer("deny", "rule", f"{request.tool} needs permission, and {NOBODY}")
             answer = callback(request)
             return await answer if inspect.isawaitable(answer) else answer
 
         return decide  # type: ignore[return-value]
+
+
+def run(prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
+    """Run Gemini CLI and return the events of the run. The last event is the only `done`.
+
+    Closing the iterator stops the run.
+    """
+    return run_adapter(GeminiAdapter(), prompt, options or AgentOptions())
+
+
+def is_available(*, timeout: float = _PROBE) -> bool:
+    """Return whether Gemini CLI can be run. The check takes at most `timeout` seconds."""
+    return GeminiAdapter().is_available(timeout=timeout)
+
+
+def done_status(exit_code: int, *, has_result: bool = True) -> str:
+    """Return the status in `done` for an exit code of Gemini CLI.
+
+    Exit code 0 is a success only if the CLI also printed its `result` line (`has_result`).
+
+    >>> [done_status(code) for code in (0, 1, 42, 53)]
+    ['success', 'error', 'error', 'max_turns']
+    >>> done_status(0, has_result=False)
+    'error'
+    """
+    if exit_code == 0 and has_result:
+        return "success"
+    return STATUSES[without_result(ProcessEvidence(exit_code=exit_code)).outcome]

@@ -1,4 +1,4 @@
-"""SubLang's run options and permission policy."""
+"""SubLang's options of a run, and its permission policy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,14 @@ Level = Literal["allow", "ask", "deny"]
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-class PermissionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the agent may do. Without a `mode`, omitted fields mean `ask`; with a `mode`, all is allowed.
+class PermissionPolicy(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """What the agent may do: change files, run shell commands, use the network.
+
+    A capability that is not set means `ask`. If `mode` is set, the other fields are ignored: both
+    `auto` and `bypass` allow everything that `allowed_tools` and `disallowed_tools` of
+    `AgentOptions` do not forbid. Stored JSON with an unknown field is refused.
 
     >>> PermissionPolicy(shell_execute="deny").shell_execute
     'deny'
@@ -30,9 +36,11 @@ class PermissionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one run, for any agent. None means "not given"; an empty tool list means "no tools".
+    """The options of one run of any agent. None means "not set".
 
-    `resume` is the token of an earlier `done`; False makes an instance start a new session.
+    `allowed_tools` restricts the agent to these tools; `()` means no tool at all. `resume` is the
+    `resume_token` of an earlier `done` event; False makes an `AgentInstance` start a new session.
+    The run is stopped when `abort_signal.is_set()` returns true.
     """
 
     cwd: str | None = None
@@ -42,7 +50,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_budget_usd: float | None = None
     effort: Effort | None = None
     resume: str | Literal[False] | None = None
-    abort: AbortSignal | None = None
+    abort_signal: AbortSignal | None = None
     allowed_tools: tuple[str, ...] | None = None
     disallowed_tools: tuple[str, ...] | None = None
 
@@ -50,9 +58,11 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 def merge_options(
     defaults: AgentOptions, call: AgentOptions | None, stored: str | None = None
 ) -> AgentOptions:
-    """Merge a call's options into an instance's defaults; `stored` is the token of its last run.
+    """Merge the options of a call into the defaults of an instance.
 
-    Permissions are merged field by field; a tool list replaces the default, even if it is empty.
+    `stored` is the token that resumes the instance's previous run. If the call does not set
+    `resume`, this token is used. Permissions are merged field by field. A tool list of the call
+    replaces the default list, even if the call's list is empty:
 
     >>> merge_options(AgentOptions(model="pro", allowed_tools=("glob",)), AgentOptions(allowed_tools=())).allowed_tools
     ()
@@ -66,5 +76,5 @@ def merge_options(
 
 
 def _merge(defaults: msgspec.Struct, call: msgspec.Struct) -> dict[str, Any]:
-    given = {name: getattr(call, name) for name in call.__struct_fields__}
-    return {name: getattr(defaults, name) if value is None else value for name, value in given.items()}
+    values = {name: getattr(call, name) for name in call.__struct_fields__}
+    return {name: getattr(defaults, name) if value is None else value for name, value in values.items()}

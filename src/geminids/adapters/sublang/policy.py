@@ -1,4 +1,5 @@
-"""Convert SubLang's options and permission policy to `Options`; reject what cannot be enforced."""
+"""Convert SubLang's options and permission policy to `Options`. Options that geminids cannot
+enforce are rejected."""
 
 from __future__ import annotations
 
@@ -23,14 +24,19 @@ __all__ = ["is_within", "options_for", "writable_folders"]
 _EFFORTS = {"xhigh": "high", "max": "high"}
 _CAPABILITIES = {"file_write": "file_write", "shell_execute": "shell", "network_access": "network"}
 _LEVELS = ("allow", "ask", "deny")
-_NO_TOOL = "no_tool_at_all"  # an empty `only_tools` would restrict nothing
+# A name that no tool has: an empty `only_tools` would not restrict the agent.
+_NO_TOOL = "no_tool_at_all"
 _NOT_IN_PATHS = re.compile(r"[*?\[\]{}$`!&|;<>()'\"~#\x00-\x1f\x7f]")
 _FILE_TOOLS = tools_with("file_write")
 
 
 def options_for(requested: AgentOptions, base: Options) -> Options:
-    """Return our options for a run; raises one `OptionsError` that names each wrong option and list index."""
-    problems = [*_problems(requested)]
+    """Return the geminids options for SubLang's options. `base` contains the values of all options
+    that `requested` does not set.
+
+    Raises one `OptionsError` that names every invalid option, for example `allowed_tools[2]`.
+    """
+    problems = [*_problems(requested, base)]
     if problems:
         raise OptionsError(problems)
     policy = requested.permissions
@@ -43,8 +49,8 @@ def options_for(requested: AgentOptions, base: Options) -> Options:
         "resume": requested.resume or None,
         "approval": "yolo" if policy is not None and policy.mode else None,
     }
-    given = {name: value for name, value in fields.items() if value is not None}
-    return make_options(base, **given, permissions=_permissions(requested, base.permissions))
+    overrides = {name: value for name, value in fields.items() if value is not None}
+    return make_options(base, **overrides, permissions=_permissions(requested, base.permissions))
 
 
 def _permissions(requested: AgentOptions, base: Permissions) -> Permissions:
@@ -53,7 +59,7 @@ def _permissions(requested: AgentOptions, base: Permissions) -> Permissions:
     if policy is not None and not policy.mode:
         fields = {ours: getattr(policy, theirs) or "ask" for theirs, ours in _CAPABILITIES.items()}
         if policy.writable_paths is not None and policy.file_write == "allow":
-            fields["file_write"] = "ask"  # GeminiAdapter decides by the path
+            fields["file_write"] = "ask"  # `GeminiAdapter` answers each request by its path
     denied = tuple(requested.disallowed_tools or ())
     if denied:
         fields["deny_tools"] = (*base.deny_tools, *(tool for tool in denied if tool not in base.deny_tools))
@@ -63,7 +69,11 @@ def _permissions(requested: AgentOptions, base: Permissions) -> Permissions:
 
 
 def _only(allowed: tuple[str, ...], fields: dict[str, Any], denied: tuple[str, ...]) -> dict[str, Any]:
-    """Restrict the agent to these tools. Each is allowed unless denied: an allow by name overrides `ask`."""
+    """Return fields of `Options` with which the agent can use only the tools in `allowed`, and
+    these without asking.
+
+    Tools in `denied`, and tools of capabilities that `fields` denies, stay forbidden.
+    """
     excluded = {
         *denied,
         *(tool for ours, level in fields.items() if level == "deny" for tool in tools_with(ours)),  # type: ignore[arg-type]
@@ -80,7 +90,11 @@ def _only(allowed: tuple[str, ...], fields: dict[str, Any], denied: tuple[str, .
     return {"only_tools": remaining, "allow_tools": remaining, **lifted}
 
 
-def _problems(requested: AgentOptions) -> Iterator[tuple[str, str]]:
+def _problems(requested: AgentOptions, base: Options) -> Iterator[tuple[str, str]]:
+    cwd = requested.cwd
+    if isinstance(cwd, str) and cwd and not base.make_cwd and not os.path.exists(cwd):
+        # The check of `Options` would advise `make_cwd`, which `AgentOptions` do not have.
+        yield "cwd", f"{cwd} does not exist; create the folder first"
     for name in ("allowed_tools", "disallowed_tools"):
         for index, tool in enumerate(getattr(requested, name) or ()):
             if problem := _name_problem(tool):
@@ -126,13 +140,13 @@ def _path_problem(path: Any) -> str | None:
         return "is empty"
     plain = path.replace("\\", "/")
     if plain.startswith("/") or re.match(r"[A-Za-z]:", plain):
-        return f"is {path!r}; use a path relative to the folder"
+        return f"is {path!r}; use a path relative to the working folder"
     if _NOT_IN_PATHS.search(plain):
         return f"is {path!r}; globs, shell and control characters are not allowed"
     parts = plain.removesuffix("/").split("/")
     if ".." in parts or "" in parts:
         return f"is {path!r}; .. and empty parts are not allowed"
-    return None if any(part != "." for part in parts) else f"is {path!r}, which is the folder itself"
+    return None if any(part != "." for part in parts) else f"is {path!r}, which is the working folder itself"
 
 
 def writable_folders(policy: PermissionPolicy | None, cwd: str) -> tuple[Path, ...] | None:
@@ -144,6 +158,7 @@ def writable_folders(policy: PermissionPolicy | None, cwd: str) -> tuple[Path, .
 
 
 def is_within(request: PermissionAsked, folders: tuple[Path, ...]) -> bool:
-    """Whether a call would write only to these folders, with links resolved."""
+    """Return whether the tool call of a permission request writes only inside `folders`. Symbolic
+    links are resolved first."""
     paths = [Path(os.path.realpath(Path(request.cwd or ".", path))) for path in request.paths]
     return bool(paths) and all(any(path.is_relative_to(folder) for folder in folders) for path in paths)

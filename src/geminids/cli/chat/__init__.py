@@ -1,1 +1,1 @@
-"""Parts of `geminids chat`."""
+"""The modules of the command `geminids chat`."""

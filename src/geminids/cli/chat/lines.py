@@ -1,4 +1,4 @@
-"""Prompts typed by the user: line editing, prompts of several lines, and the history."""
+"""Read the prompts that the user types in a chat, with line editing and a history."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from typing import Any
 
 import msgspec
 
+from geminids.config.paths import private_dir
+
 __all__ = ["History", "PromptReader", "read_prompt"]
 
 Read = Callable[[bool], str]
-"""Reads a line; the argument is True for the first line of a prompt."""
+"""A function that reads one line. Its argument is True if the line is the first line of a prompt."""
 _MAX_ENTRIES = 1000
 _MAX_LENGTH = 100_000
 _PROMPT, _NEXT_LINE = "> ", ". "
 
 
 class History:
-    """Earlier prompts, one JSON string per line, in a file with mode 0600.
+    """The earlier prompts of the user, stored in a file that only the user can read.
 
-    Each prompt is appended at once: two chats at the same time, or a killed one, lose nothing.
+    Each line of the file is a prompt as a JSON string. A prompt is appended immediately, so none is
+    lost if chats run in parallel or a chat is killed.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def load(self) -> list[str]:
-        """The newest entries, oldest first. Truncates the file when it holds twice as many."""
+        """Return the newest 1,000 prompts, the oldest first.
+
+        If the file has more than 2,000 prompts, remove the older ones from it.
+        """
         try:
             rows = self._file.read_bytes().splitlines()
         except OSError:
@@ -39,7 +45,8 @@ class History:
         return [text for row in rows[-_MAX_ENTRIES:] if (text := _text(row))]
 
     def add(self, text: str) -> None:
-        """Append a prompt. A write error loses the history entry, not the chat."""
+        """Append a prompt to the history. If the file cannot be written, the prompt is not stored,
+        and no error is raised."""
         if len(text) <= _MAX_LENGTH:
             self._write(
                 self._file, os.O_APPEND, msgspec.json.encode(text.encode(errors="replace").decode()) + b"\n"
@@ -52,8 +59,6 @@ class History:
 
     @staticmethod
     def _write(file: Path, flags: int, data: bytes) -> bool:
-        from geminids.config.paths import private_dir
-
         try:
             private_dir(file.parent)
             fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
@@ -72,15 +77,15 @@ def _text(row: bytes) -> str | None:
 
 
 class PromptReader:
-    """Reads prompts from the terminal. The arrow keys recall the history."""
+    """Reads prompts from the terminal. The arrow keys show the earlier prompts."""
 
     def __init__(self, history: History) -> None:
         self.begun = False
-        """Whether the user is in the middle of a prompt of several lines."""
+        """Whether the user has typed a first line that continues on the next line."""
         self._history = history
         try:
             import readline
-        except ImportError:  # not on every platform: then there is no line editing
+        except ImportError:  # some platforms have no readline; then there is no line editing
             self._readline = None
             self._prompt, self._next_line = _PROMPT, _NEXT_LINE
         else:
@@ -88,16 +93,20 @@ class PromptReader:
             self._next_line = _coloured(_NEXT_LINE, readline)
             self._readline = readline
             readline.set_auto_history(False)
-            # No completion: a tab inserts a tab.
+            # The tab key inserts a tab, because there is nothing to complete.
             readline.parse_and_bind("tab: tab-insert")
             if not _is_dumb():
-                # Python turns it off. Without it, each pasted line would be sent as its own prompt.
+                # Python turns bracketed paste off. Without it, each line of a pasted text would be
+                # sent as its own prompt.
                 readline.parse_and_bind("set enable-bracketed-paste on")
             for entry in history.load():
                 readline.add_history(entry)
 
     def read(self) -> str:
-        """Read one prompt; raises EOFError and the exceptions of signal handlers."""
+        """Read one prompt, and add it to the history.
+
+        Raises EOFError at the end of the input, and the exceptions that signal handlers raise.
+        """
         text = read_prompt(self._line)
         if text.strip():
             self._history.add(text)
@@ -111,7 +120,10 @@ class PromptReader:
 
 
 def _coloured(prompt: str, readline: Any) -> str:
-    """The prompt in colour; \\x01 and \\x02 tell readline which bytes have no width."""
+    """Return the prompt sign in color, if the terminal supports it.
+
+    The color codes are put between \\x01 and \\x02, so that readline knows that they have no width.
+    """
     if os.environ.get("NO_COLOR") or _is_dumb() or "libedit" in (readline.__doc__ or ""):
         return prompt
     return f"\x01\x1b[1;36m\x02{prompt}\x01\x1b[0m\x02"
@@ -122,7 +134,7 @@ def _is_dumb() -> bool:
 
 
 def read_prompt(read: Read) -> str:
-    r"""Read one prompt. A backslash at the end of a line continues it on the next line.
+    r"""Read one prompt. If a line ends with a backslash, the prompt continues on the next line.
 
     >>> lines = iter(["one \\", "two", "three"])
     >>> read_prompt(lambda first: next(lines))

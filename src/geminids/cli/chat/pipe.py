@@ -1,17 +1,18 @@
-"""A chat without a terminal: prompts come from the lines of stdin, answers go to stdout."""
+"""A chat without a terminal: each line of stdin is a prompt, and the answers go to stdout."""
 
 from __future__ import annotations
 
 import signal
 import sys
 from collections.abc import Iterator
+from queue import Empty
 from typing import Any
 
 import click
 import msgspec
 
 from geminids.cli.chat.lines import read_prompt
-from geminids.cli.chat.slash_commands import Commands, Leave, prompt_of
+from geminids.cli.chat.slash_commands import Commands, LeaveChat, prompt_of, resume_command
 from geminids.cli.chat.thread import ChatThread, TurnEnded
 from geminids.cli.shared.result import exit_code, print_failure
 from geminids.cli.shared.signals import HungUp, Interrupts
@@ -22,13 +23,14 @@ from geminids.outcome import EXIT_CODES, Failure, Outcome
 from geminids.run.result import Result
 from geminids.views.sanitize import one_line
 
-__all__ = ["TurnReport", "converse"]
+__all__ = ["PipeChat", "TurnReport"]
 
 _INTERRUPTED = EXIT_CODES["interrupted"]
+_TICK = 0.1
 
 
 class TurnReport(msgspec.Struct, frozen=True):
-    """A turn, as `--json` prints it."""
+    """The JSON object that `--json` prints for each turn of a chat."""
 
     answer: str
     outcome: Outcome
@@ -41,50 +43,78 @@ class TurnReport(msgspec.Struct, frozen=True):
     discarded: tuple[int, ...] = ()
 
 
-def converse(
-    chat: ChatThread,
-    commands: Commands,
-    interrupts: Interrupts,
-    *,
-    first: str | None,
-    fields: dict[str, Any],
-    as_json: bool,
-) -> int:
-    """Answer all prompts; returns the exit code of the last turn, as `geminids run` does."""
-    code = 0
-    try:
-        for line in _prompts(first, interrupts):
-            prompt = prompt_of(line)
-            if prompt is None:
-                for reply in commands.run(line):
-                    click.echo(f"geminids: {reply.plain}", err=True)
-                continue
-            result = _turn(chat, interrupts, prompt, fields)
-            fields = {}
-            if result is None:
-                return _INTERRUPTED
-            _print(result, as_json)
-            code = exit_code(result)
-            if interrupts.waiting or result.outcome == "interrupted":
-                break
-    except Leave:
-        pass
-    except (KeyboardInterrupt, HungUp):
-        return _INTERRUPTED
-    return code
+class PipeChat:
+    """Runs a chat without a terminal: reads prompts from stdin and prints the answers."""
 
+    def __init__(self, chat: ChatThread, interrupts: Interrupts, *, as_json: bool) -> None:
+        self._chat = chat
+        self._interrupts = interrupts
+        self._as_json = as_json
 
-def _prompts(first: str | None, interrupts: Interrupts) -> Iterator[str]:
-    if first is not None:
-        yield first
-    while sys.stdin is not None:
+    def converse(self, first: str | None, fields: dict[str, Any]) -> int:
+        """Run a turn for each prompt, and return the exit code of the last turn.
+
+        `first` is the prompt from the command line, if any. `fields` are the options that apply
+        only to the first prompt.
+        """
+        commands = Commands(self._chat, list, self._resume_command)
+        code = 0
         try:
-            with interrupts.prompting():
-                line = read_prompt(_line)
-        except EOFError:
-            return
-        if line.strip():
-            yield line
+            for line in self._prompts(first):
+                prompt = prompt_of(line)
+                if prompt is None:
+                    for reply in commands.run(line):
+                        click.echo(f"geminids: {reply.plain}", err=True)
+                    continue
+                result = self._turn(prompt, fields)
+                fields = {}
+                if result is None:
+                    return _INTERRUPTED
+                _print(result, self._as_json)
+                code = exit_code(result)
+                if self._interrupts.waiting or result.outcome == "interrupted":
+                    break
+        except LeaveChat:
+            pass
+        except (KeyboardInterrupt, HungUp):
+            return _INTERRUPTED
+        return code
+
+    def print_resume_command(self) -> None:
+        """Print a command to stderr that resumes the session. Print nothing if there is no session
+        to resume."""
+        if not self._as_json and (resume := self._resume_command()):
+            click.echo(f"geminids: session {self._chat.session_id}; {resume}", err=True)
+
+    def _resume_command(self) -> str | None:
+        return resume_command(self._chat) if self._chat.usage else None
+
+    def _prompts(self, first: str | None) -> Iterator[str]:
+        if first is not None:
+            yield first
+        while sys.stdin is not None:
+            try:
+                with self._interrupts.prompting():
+                    line = read_prompt(_line)
+            except EOFError:
+                return
+            if line.strip():
+                yield line
+
+    def _turn(self, prompt: str, fields: dict[str, Any]) -> Result | None:
+        self._chat.send(prompt, fields)
+        while True:
+            number = self._interrupts.take()
+            if number is not None:
+                self._chat.stop(f"interrupted by {signal.Signals(number).name}")
+            try:
+                update = self._chat.updates.get(timeout=_TICK)
+            except Empty:
+                continue
+            if isinstance(update, TurnEnded):
+                return update.result
+            if isinstance(update, (list, tuple)):
+                _warn(update)
 
 
 def _line(is_first: bool) -> str:
@@ -94,26 +124,8 @@ def _line(is_first: bool) -> str:
     return line.rstrip("\r\n")
 
 
-def _turn(chat: ChatThread, interrupts: Interrupts, prompt: str, fields: dict[str, Any]) -> Result | None:
-    from queue import Empty
-
-    chat.send(prompt, fields)
-    while True:
-        number = interrupts.take()
-        if number is not None:
-            chat.stop(f"interrupted by {signal.Signals(number).name}")
-        try:
-            update = chat.updates.get(timeout=0.1)
-        except Empty:
-            continue
-        if isinstance(update, TurnEnded):
-            return update.result
-        if isinstance(update, (list, tuple)):
-            _warn(update)
-
-
 def _warn(events: list[Event] | tuple[Event, ...]) -> None:
-    """Print warnings and denied permissions to stderr."""
+    """Print the warnings and the denied permission requests in these events to stderr."""
     for event in events:
         if isinstance(event, Notice) and event.level in ("warning", "error") and event.code != "retry":
             click.echo(f"geminids: {one_line(event.message)}", err=True)

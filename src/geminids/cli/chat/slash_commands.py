@@ -1,28 +1,29 @@
-"""The slash commands of a chat: `/model`, `/mode`, `/cost`, `/save` and others."""
+"""Run the slash commands of a chat: `/model`, `/mode`, `/cost`, `/save` and others."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rich.text import Text
 
 from geminids.cli.chat.thread import ChatThread
+from geminids.cli.sessions.export import export_session
+from geminids.cli.sessions.lookup import open_session
+from geminids.cli.shared.output_file import check_output_path, write_output
 from geminids.errors import GeminidsError
 from geminids.events.model import Thought
 from geminids.views.sanitize import one_line
 from geminids.views.terminal import chat_history
+from geminids.views.terminal.footer import resume_command_line
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["Commands", "Leave", "prompt_of"]
+__all__ = ["Commands", "LeaveChat", "prompt_of", "resume_command"]
 
 _MODES = ("default", "auto_edit", "yolo", "plan")
 _HELP = {
-    "/model [NAME]": "show or set the model of the next prompts: auto, pro, flash, flash-lite or an id",
+    "/model [NAME]": "show or set the model for the next prompts: auto, pro, flash, flash-lite or an id",
     "/mode [MODE]": "show or set the approval mode: " + ", ".join(_MODES),
     "/cost": "show the tokens and the cost of this chat",
     "/thoughts": "show the model's last thoughts in full",
@@ -31,15 +32,20 @@ _HELP = {
     "/help": "show this help",
     "/exit": "leave the chat; same as Ctrl-D",
 }
-_ALSO = "A \\ at the end of a line continues it. //word sends /word. Ctrl-C ends the turn; at the prompt it leaves."
+_ALSO = (
+    "End a line with \\ to continue the prompt on the next line. //word sends /word to the agent. "
+    "Ctrl-C ends the turn; at the prompt it leaves the chat."
+)
 
 
-class Leave(Exception):
-    """The user wants to leave the chat."""
+class LeaveChat(Exception):
+    """Raised when the user wants to leave the chat (`/exit`)."""
 
 
 def prompt_of(line: str) -> str | None:
-    """The prompt in a line; None if the line is a slash command.
+    """Return the prompt that the user typed in `line`; None if the line is a slash command.
+
+    A line that starts with `//` is a prompt that starts with `/`.
 
     >>> prompt_of("hello"), prompt_of("/help"), prompt_of("//help"), prompt_of("/etc/hosts is what?")
     ('hello', None, '/help', '/etc/hosts is what?')
@@ -51,8 +57,21 @@ def prompt_of(line: str) -> str | None:
     return None if first.startswith("/") and "/" not in first[1:] and len(first) > 1 else line
 
 
+def resume_command(chat: ChatThread) -> str | None:
+    """Return the shell command that resumes the chat's session; None if the chat has no session
+    yet."""
+    if chat.session_id is None:
+        return None
+    cwd, home = str(Path(chat.options.cwd).absolute()), str(chat.options.home)
+    return resume_command_line("chat", chat.session_id, offline=chat.options.offline, home=home, cwd=cwd)
+
+
 class Commands:
-    """Runs slash commands; each returns the lines to show."""
+    """Runs the slash commands of a chat. Each command returns the lines to show.
+
+    `thoughts` is a function that returns the model's last thoughts. `resume` is a function that
+    returns the shell command that resumes the chat.
+    """
 
     def __init__(
         self, chat: ChatThread, thoughts: Callable[[], list[Thought]], resume: Callable[[], str | None]
@@ -62,20 +81,20 @@ class Commands:
         self._resume = resume
 
     def run(self, line: str) -> list[Text]:
-        """Run a command and return its lines, or the error message as a line. Raises `Leave`."""
+        """Run the slash command in `line`, and return the lines to show.
+
+        If the command fails, return its error message as a line. `/exit` raises `LeaveChat`.
+        """
         word, _, rest = line.strip().partition(" ")
         name, rest = word[1:], rest.strip()
         if name in ("exit", "quit"):
-            raise Leave
-        do = getattr(self, f"_do_{name}", None) if name.isalpha() else None
-        if do is None:
-            return [
-                Text(
-                    f"unknown command {one_line(word, 60)}; see /help, or send it with /{one_line(word, 60)}"
-                )
-            ]
+            raise LeaveChat
+        method = getattr(self, f"_do_{name}", None) if name.isalpha() else None
+        if method is None:
+            shown = one_line(word, 60)
+            return [Text(f"unknown command {shown}; see /help, or type /{shown} to send it to the agent")]
         try:
-            return list(do(rest))
+            return list(method(rest))
         except GeminidsError as error:
             message = f"{error.message}. {error.hint}" if error.hint else error.message
             return [Text(one_line(message, 1000), "yellow")]
@@ -117,10 +136,6 @@ class Commands:
         yield Text(f"saved: {one_line(str(target))}", no_wrap=True)
 
     def _save(self, name: str) -> Path:
-        from geminids.cli.sessions.export import export_session
-        from geminids.cli.sessions.lookup import open_session
-        from geminids.cli.shared.output_file import check_output_path, write_output
-
         chat = self._chat
         if chat.session_id is None or self._resume() is None:
             raise GeminidsError("there is nothing to save yet", hint="Send a prompt first.")
@@ -130,5 +145,5 @@ class Commands:
             target = check_output_path(os.path.expanduser(name), force=False)
             write_output(export_session(opened, "markdown"), target)
         except GeminidsError as error:
-            raise GeminidsError(error.message, hint="Name another file: /save FILE.md") from None
+            raise GeminidsError(error.message, hint="Use another file: /save FILE.md") from None
         return target

@@ -1,59 +1,63 @@
-"""A chat in a terminal: read prompts, show turns, and ask for permissions with a key."""
+"""A chat in a terminal: read prompts, show the turns, and ask the user for permissions."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from queue import Empty
 from typing import Any
 
+import click
 from rich.text import Text
 
-from geminids.cli.chat.lines import PromptReader
-from geminids.cli.chat.slash_commands import Commands, Leave, prompt_of
+from geminids.cli.chat.lines import History, PromptReader
+from geminids.cli.chat.slash_commands import Commands, LeaveChat, prompt_of, resume_command
 from geminids.cli.chat.thread import ChatThread, Question, TurnEnded
+from geminids.cli.sessions.lookup import open_session
 from geminids.cli.shared import keys as chat_keys
 from geminids.cli.shared.keys import ask_for_key
 from geminids.cli.shared.signals import HungUp, Interrupts
+from geminids.config.paths import Places
+from geminids.errors import SessionError
 from geminids.events.model import Thought
+from geminids.options import Options
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
+from geminids.sessions.transcript import entries
 from geminids.views.sanitize import clean
 from geminids.views.terminal.chat import ChatView
+from geminids.views.terminal.chat_history import last_exchange
 from geminids.views.terminal.screen import Screen
 
-__all__ = ["TerminalChat", "show"]
+__all__ = ["TerminalChat"]
 
 _TICK = 0.1
 
 
-def show(lines: Sequence[Text]) -> None:
-    """Print lines between turns."""
-    screen = Screen(sys.stdout)
-    for line in lines:
-        screen.paragraph(line, indent=2)
-    screen.gap()
-    screen.close()
-
-
 class TerminalChat:
-    """A conversation with the user. `thoughts` are those of the last turn that had any."""
+    """Runs a chat in a terminal. `thoughts` are the model's thoughts in the last turn that had any."""
 
     def __init__(self, chat: ChatThread, interrupts: Interrupts) -> None:
         self.thoughts: list[Thought] = []
         self.has_answers = False
-        """Whether a turn was answered: only then is there a session to resume."""
+        """Whether the model has answered at least one prompt. Only then is there a session to
+        resume."""
         self._chat = chat
         self._interrupts = interrupts
         self._fd = sys.stdin.fileno()
         self._stopping = False
         self._leaving = False
 
-    def converse(
-        self, reader: PromptReader, commands: Commands, *, first: str | None, fields: dict[str, Any]
-    ) -> int:
-        """Run turns until the user leaves; returns the exit code."""
+    def converse(self, first: str | None, fields: dict[str, Any]) -> int:
+        """Run turns until the user leaves the chat, and return the exit code.
+
+        `first` is the prompt from the command line, if any. `fields` are the options that apply
+        only to the first prompt.
+        """
+        commands = Commands(self._chat, lambda: self.thoughts, self._resume_command)
+        reader = PromptReader(History(Places.of().root / "chat-history"))
+        _show([*_intro(self._chat.options)])
         line = first
         if first is not None:
             print(f"> {clean(first)}")
@@ -64,21 +68,30 @@ class TerminalChat:
                 if line is not None and line.strip():
                     prompt = prompt_of(line)
                     if prompt is None:
-                        show(commands.run(line))
+                        _show(commands.run(line))
                     else:
                         self._turn(prompt, fields)
                         fields = {}
                 line = None
-        except (EOFError, Leave, KeyboardInterrupt):
+        except (EOFError, LeaveChat, KeyboardInterrupt):
             return 0
         except HungUp:
             pass
         return EXIT_CODES["interrupted"]
 
-    def _read(self, reader: PromptReader) -> str | None:
-        """Read a prompt; None if the user discarded it.
+    def print_resume_command(self) -> None:
+        """Print the command that resumes the session, if there is a session to resume."""
+        if resume := self._resume_command():
+            click.echo(f"session {self._chat.session_id}\nresume: {resume}")
 
-        Raises EOFError or KeyboardInterrupt to leave the chat.
+    def _resume_command(self) -> str | None:
+        return resume_command(self._chat) if self.has_answers else None
+
+    def _read(self, reader: PromptReader) -> str | None:
+        """Read a prompt; None if the user discarded it with Ctrl-C.
+
+        If the user wants to leave the chat, raise EOFError (Ctrl-D) or KeyboardInterrupt (Ctrl-C
+        in an empty line).
         """
         try:
             with self._interrupts.prompting():
@@ -104,7 +117,8 @@ class TerminalChat:
         finally:
             view.close()
         if view.asked:
-            # Someone may type "yes" in full: the rest of the word is not the next prompt.
+            # If the user typed "yes" to answer with the key "y", "es" must not be in the next
+            # prompt.
             chat_keys.discard_input(self._fd)
         self.thoughts = view.thoughts or self.thoughts
         if result is None:
@@ -114,7 +128,10 @@ class TerminalChat:
         print()
 
     def _watch(self, view: ChatView) -> Result | None:
-        """Show the turn until it ends."""
+        """Show the turn until it ends, and return its result.
+
+        Return None if the turn was stopped before it started.
+        """
         questions: dict[str, Question] = {}
         view.tick()
         while True:
@@ -130,12 +147,12 @@ class TerminalChat:
                 questions[update.asked.id] = update
             else:
                 view.show(*update)
-            # Ask only after all earlier events were shown.
+            # Show a question only after all earlier events.
             for question_id in questions.keys() & view.asked:
                 self._ask(view, questions.pop(question_id))
 
     def _handle_signal(self, view: ChatView) -> None:
-        """The first Ctrl-C stops the turn, the second leaves the chat."""
+        """Handle a pending signal: the first Ctrl-C stops the turn, the second leaves the chat."""
         number = self._interrupts.take()
         if number is None:
             return
@@ -160,3 +177,25 @@ class TerminalChat:
         except (EOFError, KeyboardInterrupt, HungUp):
             print()
             return None
+
+
+def _intro(options: Options) -> Iterator[Text]:
+    """Yield the first lines: the mode, and the last prompt and answer of a resumed session."""
+    yield Text(f"mode {options.approval} · /help lists the commands · Ctrl-D leaves", "dim")
+    if options.resume is None:
+        return
+    try:
+        session = open_session(options.resume, options.cwd, str(options.home))
+        yield from last_exchange(entries(session.messages))
+    except SessionError as error:
+        yield Text(error.message, "yellow")
+    yield Text(f"continuing session {options.resume} in a new session with the same conversation", "dim")
+
+
+def _show(lines: Sequence[Text]) -> None:
+    """Print these lines, indented, with an empty line after them."""
+    screen = Screen(sys.stdout)
+    for line in lines:
+        screen.paragraph(line, indent=2)
+    screen.gap()
+    screen.close()

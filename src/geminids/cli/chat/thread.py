@@ -1,58 +1,57 @@
-"""A chat on an event loop in its own thread.
+"""Run a chat on an event loop in its own thread.
 
-The main thread sends prompts and reads a queue of updates. It is for the terminal: line editing and
-Ctrl-C work only there.
+The main thread sends prompts to this thread and reads events from a queue. Only the main thread
+uses the terminal, because line editing and Ctrl-C do not work in other threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import anyio
 import msgspec
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from geminids.errors import GeminidsError
 from geminids.events.cost import Cost
 from geminids.events.model import Event, Notice, PermissionAsked, Usage
 from geminids.options import Approval, Options
 from geminids.run.result import Result
-from geminids.warm.connection import Gone, RpcFailed
-from geminids.warm.permissions.decide import Said
+from geminids.warm.acp.connection import ProcessGone, RpcFailed
+from geminids.warm.chat import Chat
+from geminids.warm.chat_turn import ChatTurn
+from geminids.warm.permissions.answer import PermissionAnswer
 from geminids.warm.pool import Pool
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    import anyio
-    from anyio.from_thread import BlockingPortal
-
-    from geminids.warm.chat import Chat
-    from geminids.warm.chat_turn import ChatTurn
 
 __all__ = ["ChatThread", "Question", "TurnEnded", "Update"]
 
 
 class TurnEnded(msgspec.Struct, frozen=True):
-    """A turn has ended. It has no result if it was stopped before the chat was open."""
+    """Reports the end of a turn.
+
+    `result` is None if the turn was stopped before the CLI was ready.
+    """
 
     result: Result | None = None
 
 
 class Question:
-    """A permission request that waits for its answer."""
+    """A permission request that waits for the answer of the user."""
 
     def __init__(self, asked: PermissionAsked, portal: BlockingPortal, answered: anyio.Event) -> None:
         self.asked = asked
         self.withdrawn = False
-        """The answer is no longer needed: the turn was stopped, or the time is up."""
-        self.answer: Said | None = None
+        """Whether the answer is no longer needed: the turn was stopped or the request timed out."""
+        self.answer: PermissionAnswer | None = None
         self._portal = portal
         self._answered = answered
 
-    def set_answer(self, answer: Said) -> None:
+    def set_answer(self, answer: PermissionAnswer) -> None:
         self.answer = answer
         self._portal.start_task_soon(self._answered.set)
 
@@ -61,13 +60,17 @@ Update = Sequence[Event] | Question | TurnEnded
 
 
 class ChatThread:
-    """Opens the chat in the background. Call its methods from the main thread; none of them prints."""
+    """Opens a chat on another thread, and runs its turns there.
+
+    Call its public methods from the main thread. They print nothing.
+    """
 
     def __init__(self, options: Options, *, asks: bool) -> None:
         self.options = options
         self.updates: SimpleQueue[Update] = SimpleQueue()
         self.notices: SimpleQueue[Notice] = SimpleQueue()
-        self._asks = asks
+        self.asks = asks
+        """Whether the user answers permission requests. If this is False, all requests are denied."""
         self._pool = Pool(options, size=1, on_notice=self.notices.put)
         self._stack = ExitStack()
         self._chat: Chat | None = None
@@ -75,9 +78,6 @@ class ChatThread:
         self._waiting: anyio.CancelScope | None = None
 
     def __enter__(self) -> ChatThread:
-        import anyio
-        from anyio.from_thread import start_blocking_portal
-
         self._portal = self._stack.enter_context(start_blocking_portal("asyncio"))
         self._opened = self._portal.call(anyio.Event)
         self._leaving = self._portal.call(anyio.Event)
@@ -88,7 +88,8 @@ class ChatThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the current turn, the chat, its process, and everything they started."""
+        """End the current turn, the chat, its CLI process, and all processes that the turn or the
+        CLI started."""
         with self._stack:
             self._portal.call(self._leave)
             self._task.result()
@@ -107,25 +108,30 @@ class ChatThread:
 
     @property
     def usage(self) -> Sequence[Usage]:
-        """The tokens of each turn."""
+        """The tokens of each turn so far."""
         return tuple(self._chat.usage) if self._chat else ()
 
     @property
     def costs(self) -> Sequence[Cost]:
-        """The cost of each turn."""
+        """The cost of each turn so far."""
         return tuple(self._chat.costs) if self._chat else ()
 
     @property
     def discarded(self) -> Sequence[int]:
-        """The numbers of the requests whose responses the CLI discarded."""
+        """The numbers of the requests whose answers the CLI did not use."""
         return tuple(self._chat.discarded) if self._chat else ()
 
     def send(self, prompt: str, fields: dict[str, Any] | None = None) -> None:
-        """Start a turn. It puts its events and questions into `updates`, and `TurnEnded` last."""
+        """Start a turn with this prompt, and return without waiting for its end. `fields` are
+        options for this turn.
+
+        The events and the permission requests of the turn are put into the queue `updates`.
+        `TurnEnded` is the last of them.
+        """
         self._portal.start_task_soon(self._run_turn, prompt, fields or {})
 
     def stop(self, reason: str) -> None:
-        """Ask the turn to stop. A second call ends it at once."""
+        """Ask the current turn to stop. A second call ends it immediately."""
         self._portal.call(self._stop, reason)
 
     def set_model(self, model: str) -> None:
@@ -139,7 +145,7 @@ class ChatThread:
     async def _run(self) -> None:
         try:
             async with self._pool as pool:
-                chat = pool.chat(on_permission=self._decide if self._asks else None)
+                chat = pool.chat(on_permission=self._ask if self.asks else None)
                 with self._opening:
                     await chat.__aenter__()
                     self._chat = chat
@@ -153,8 +159,6 @@ class ChatThread:
         self._opening.cancel()
 
     async def _run_turn(self, prompt: str, fields: dict[str, Any]) -> None:
-        import anyio
-
         ended = TurnEnded()
         try:
             with anyio.CancelScope() as self._waiting:
@@ -182,14 +186,14 @@ class ChatThread:
         assert self._chat is not None
         try:
             await getattr(self._chat, method)(value)
-        except (RpcFailed, Gone) as error:
+        except (RpcFailed, ProcessGone) as error:
+            what = method.removeprefix("set_")
             raise GeminidsError(
-                f"cannot set {value}: {str(error) or 'the CLI is gone'}", hint="Try another value."
+                f"the {what} was not changed to {value!r}: {str(error) or 'the CLI process has ended'}",
+                hint=None if isinstance(error, ProcessGone) else f"Try another {what}.",
             ) from None
 
-    async def _decide(self, asked: PermissionAsked) -> Said:
-        import anyio
-
+    async def _ask(self, asked: PermissionAsked) -> PermissionAnswer:
         answered = anyio.Event()
         question = Question(asked, self._portal, answered)
         self.updates.put(question)

@@ -1,1 +1,1 @@
-"""One module per command."""
+"""The commands of `geminids`, one module for each. `releases.py` contains three commands."""

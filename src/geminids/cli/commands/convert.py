@@ -9,16 +9,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from geminids.adapters.cakit.files import RecordWriter, write_report_files
 from geminids.cli.commands.run import check_format_flags
+from geminids.cli.sessions.export import export_session
+from geminids.cli.sessions.lookup import open_session
+from geminids.cli.shared.output_file import check_output_path, write_output
+from geminids.cli.shared.record_files import new_record_files, report_missing_fields
+from geminids.dialects import record
+from geminids.dialects.convert import EventsEncoder, converted
 from geminids.dialects.dialect import DIALECTS, Dialect, dialect
 from geminids.errors import GeminidsError
-
-if TYPE_CHECKING:
-    from geminids.run.recordings.load import Readable, Recording
+from geminids.run.recordings.load import Readable, RecordedRun, open_recording
 
 __all__ = ["convert"]
 
@@ -33,7 +37,7 @@ _KINDS = {
     "session": (_SESSION_FORMATS, "a session file"),
 }
 _MAX_LINES_SHOWN = 5
-# Hints for files in another encoding, by their first two bytes.
+# Hints for files that are compressed or have another encoding, by their first two bytes.
 _ENCODING_HINTS = {
     b"\x1f\x8b": "The file is compressed. Try: gzip -dc FILE | geminids convert - --to FORMAT",
     b"\xff\xfe": "The file is UTF-16, as PowerShell writes it. Convert it: iconv -f UTF-16 -t UTF-8 FILE",
@@ -46,9 +50,11 @@ _ENCODING_HINTS = {
 @click.option(
     "--partial", is_flag=True, help="With --to claude: also write partial messages, as a live run does."
 )
-@click.option("--strict", is_flag=True, help="With --to record: exit with 3 if a field is unknown.")
+@click.option("--strict", is_flag=True, help="With --to record: exit with 3 if a critical field is missing.")
 @click.option(
-    "--record-dir", metavar="DIR", help="With --to record: also write the log and the trajectory to DIR."
+    "--record-dir",
+    metavar="DIR",
+    help="With --to record: write the trajectory, and the output of a json report, below DIR.",
 )
 @click.option("--out", metavar="FILE", help="Write to FILE, readable only by you.  [default: stdout]")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
@@ -64,29 +70,30 @@ def convert(
     json of Gemini CLI (gemini -o json)    record
     a session file of Gemini CLI           atif, claude, claude-jsonl, html, json, markdown
 
-    The first line of FILE decides which of these it is. Converted events are byte for byte the
-    output of the run with -o FORMAT.
+    The first line of FILE shows which of these it is. Converting events gives exactly the bytes that
+    the run prints with -o FORMAT.
     Exit codes: 0 done, 1 not readable, 2 bad usage, 3 --strict failed.
     """
-    from geminids.cli.shared.output_file import check_output_path, write_output
-
     check_format_flags(form, partial=partial, strict=strict, record_dir=record_dir, flag="--to")
     target = check_output_path(out, force=force) if out not in (None, "-") else None
-    job = _Job(file, form, partial, record_dir, strict)
+    conversion = _Conversion(file, form, partial, record_dir, strict)
     with _open_source(file) as source:
-        pieces = job.pieces(source)
+        pieces = conversion.pieces(source)
         if target is not None:
             write_output(pieces, target, force=force)
         else:
-            for piece in pieces:  # flush each one: the reader may follow a run that is not over
+            for piece in pieces:  # write each piece at once: the input may come from a run that has not ended
                 write_output((piece,), None)
     if target is not None:
         click.echo(f"wrote {out}", err=True)
-    return job.code
+    return conversion.code
 
 
-class _Job:
-    """Converts one file to one format. `code` is the exit code, valid after the last piece."""
+class _Conversion:
+    """Converts one file to one format.
+
+    `code` is the exit code of the command. Read it only after all output was produced.
+    """
 
     def __init__(self, file: str, form: str, partial: bool, record_dir: str | None, strict: bool) -> None:
         self._file = file
@@ -97,66 +104,60 @@ class _Job:
         self.code = 0
 
     def pieces(self, source: Readable) -> Iterator[bytes]:
-        from geminids.run.recordings.load import open_recording
-
         recording = open_recording(source)
         if recording.kind is None:
             raise _unknown_format(self._file, next(iter(recording.blocks), b""))
         formats, kind = _KINDS[recording.kind]
         if self._form not in formats:
             raise click.UsageError(
-                f"{_name(self._file)} is {kind}; it can be converted to {', '.join(formats)}."
+                f"{_display_name(self._file)} is {kind}; it can be converted to {', '.join(formats)}."
             )
         if recording.kind == "session":
             return _convert_session(self._file, self._form, recording)
         return self._convert_report(recording) if recording.kind == "report" else self._convert_run(recording)
 
-    def _convert_report(self, recording: Recording) -> Iterator[bytes]:
-        """Convert the CLI's final json report, which does not contain the exit code."""
-        from geminids.dialects import record
-
-        if self._record_dir is not None:
-            raise click.UsageError(
-                f"{_name(self._file)} is a json report; --record-dir works only with recorded runs."
-            )
+    def _convert_report(self, recording: RecordedRun) -> Iterator[bytes]:
+        """Convert the report that `gemini --output-format json` printed. In the record, the exit
+        code of the CLI is None, because the report does not contain it."""
         printed = b"".join(recording.blocks).decode("utf-8", "replace")
-        encoded = record.encode(record.from_report(printed, exit_code=None))
+        converted_report = record.from_report(printed, exit_code=None)
+        if self._record_dir is not None:
+            converted_report = write_report_files(converted_report, new_record_files(self._record_dir))
+        encoded = record.encode(converted_report)
         yield encoded
-        self._check(encoded)
+        self._check_fields(encoded)
 
-    def _convert_run(self, recording: Recording) -> Iterator[bytes]:
-        from geminids.dialects.convert import converted
-
+    def _convert_run(self, recording: RecordedRun) -> Iterator[bytes]:
         for encoded in converted(self._encoder, recording.batches()):
             yield encoded
-            self._check(encoded)
+            self._check_fields(encoded)
         if recording.left_out:
             lines = ", ".join(map(str, recording.left_out[:_MAX_LINES_SHOWN]))
             more = ", ..." if len(recording.left_out) > _MAX_LINES_SHOWN else ""
-            click.echo(f"geminids: {_name(self._file)}: skipped, not an event: line {lines}{more}", err=True)
+            click.echo(
+                f"geminids: {_display_name(self._file)}: skipped lines that are not events: {lines}{more}",
+                err=True,
+            )
 
-    def _check(self, encoded: bytes) -> None:
+    def _check_fields(self, encoded: bytes) -> None:
         if self._strict and encoded:
-            from geminids.cli.shared.record_files import report_missing_fields
-
             self.code = max(
                 self.code, report_missing_fields(encoded, trajectory=self._record_dir is not None)
             )
 
     def _encoder(self) -> Dialect:
         if self._form == "events":
-            from geminids.dialects.convert import EventsEncoder
-
             return EventsEncoder()
         if self._record_dir is not None:
-            from geminids.cli.shared.record_files import RecordFiles
-
-            return RecordFiles(self._record_dir)
+            return RecordWriter(new_record_files(self._record_dir))
         return dialect(self._form, partial=self._partial)
 
 
-class _Source:
-    """A file or a pipe. Read errors name it."""
+class _InputFile:
+    """The input of the command: a file or stdin.
+
+    An error while reading becomes a `GeminidsError`.
+    """
 
     def __init__(self, file: str, source: BufferedReader) -> None:
         self._file = file
@@ -166,25 +167,22 @@ class _Source:
         try:
             return self._source.read1(size)
         except OSError as error:
-            raise GeminidsError(f"cannot read {_name(self._file)}: {error.strerror}") from None
+            raise GeminidsError(f"cannot read {_display_name(self._file)}: {error.strerror}") from None
 
 
 def _unknown_format(file: str, head: bytes) -> GeminidsError:
     hint = "Write events with geminids run --save-events FILE, or stream-json with gemini -o stream-json."
     return GeminidsError(
-        f"{_name(file)} is not a recorded run (events, stream-json or json) or a session file",
+        f"{_display_name(file)} is not a recorded run (events, stream-json or json) or a session file",
         hint=_ENCODING_HINTS.get(head[:2], hint),
     )
 
 
-def _convert_session(file: str, form: str, recording: Recording) -> Iterator[bytes]:
-    from geminids.cli.sessions.export import export_session
-    from geminids.cli.sessions.lookup import open_session
-
+def _convert_session(file: str, form: str, recording: RecordedRun) -> Iterator[bytes]:
     if file != "-":
         yield from export_session(open_session(os.path.abspath(file), None, "user"), form)
         return
-    # A session is read in two passes, but a pipe can be read only once.
+    # Copy stdin to a file, because a session is read twice, and a pipe can be read only once.
     with tempfile.NamedTemporaryFile(prefix="session-", suffix=".jsonl") as copy:
         copy.writelines(recording.blocks)
         copy.flush()
@@ -195,9 +193,9 @@ def _convert_session(file: str, form: str, recording: Recording) -> Iterator[byt
 def _open_source(file: str) -> Iterator[Readable]:
     if file == "-":
         if sys.stdin is None:
-            raise click.UsageError("stdin is closed: name a file to read.")
+            raise click.UsageError("stdin is closed: use a file instead of -.")
         with open(sys.stdin.fileno(), "rb", closefd=False) as source:
-            yield _Source(file, source)
+            yield _InputFile(file, source)
         return
     with ExitStack() as stack:
         try:
@@ -206,8 +204,8 @@ def _open_source(file: str) -> Iterator[Readable]:
             why = getattr(error, "strerror", None) or str(error)
             hint = "To convert a stored session by its id: geminids sessions export ID --format FORMAT"
             raise GeminidsError(f"cannot read {file}: {why}", hint=hint) from None
-        yield _Source(file, source)
+        yield _InputFile(file, source)
 
 
-def _name(file: str) -> str:
+def _display_name(file: str) -> str:
     return "stdin" if file == "-" else file

@@ -1,16 +1,21 @@
-"""`geminids doctor`: check whether a run would work here, and show what to fix."""
+"""`geminids doctor`: check whether a run would work on this machine, and show what to fix."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
+
+from geminids.config.loader import load_options
+from geminids.errors import OptionsError
+from geminids.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from geminids.doctor import Check
     from geminids.process.tree import Ended
 
@@ -33,15 +38,17 @@ _WIDTH = max(map(len, ("cli_version", "sessions_home")))
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with `ok` and the checks.")
 @click.option("--cwd", help="The working folder of the run.  [default: .]")
-@click.option("--gemini", help="A managed release (0.61.0) or the path of a CLI.")
-@click.option("--home", help="user, isolated, or a folder.  [default: user]")
+@click.option("--gemini", help="A version that geminids installed (0.61.0), or the path of a CLI.")
+@click.option("--home", help="The home of the CLI: user, isolated, or a folder.  [default: user]")
 @click.option(
     "--offline",
     is_flag=True,
     default=None,
     help="Check for runs with the built-in scripted model, which needs no key.",
 )
-@click.option("--end-orphans", is_flag=True, help="End processes left behind by dead hosts, without asking.")
+@click.option(
+    "--end-orphans", is_flag=True, help="End processes of runs whose program has died, without asking."
+)
 def doctor(
     live: bool,
     live_timeout: float,
@@ -56,19 +63,15 @@ def doctor(
 
     Exit codes: 0 a run would work, 1 it would not, 2 bad usage.
     """
-    import functools
-
+    # Imported late: --help does not need them.
     import anyio
 
-    from geminids.config.loader import load_options
     from geminids.doctor import Check, check_environment, would_work
-    from geminids.errors import OptionsError
-    from geminids.options import Options
 
     if end_orphans:
         _print_ended(_end_orphans())
-    given = {"cwd": cwd, "gemini": gemini, "home": home, "offline": offline}
-    flags: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    values = {"cwd": cwd, "gemini": gemini, "home": home, "offline": offline}
+    flags: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     problem: OptionsError | None = None
     try:
         options = load_options(flags=flags).options  # as `run` does
@@ -80,7 +83,9 @@ def doctor(
     unreported = [name for name, _ in problem.problems if name not in reported] if problem else []
     if unreported and "options" not in reported:
         checks = (
-            Check("options", "error", str(problem), "A run does not start with these options."),
+            Check(
+                "options", "error", str(problem), "A run would not start with these options: correct them."
+            ),
             *checks,
         )
     ok = would_work(checks)
@@ -94,8 +99,6 @@ def doctor(
 
 
 def _print_json(ok: bool, checks: Sequence[Check]) -> None:
-    import msgspec
-
     click.echo(msgspec.json.encode({"ok": ok, "checks": checks}))
 
 
@@ -140,19 +143,19 @@ def _may_ask() -> bool:
 
 
 def _offer_to_end_orphans() -> None:
-    if click.confirm("End the processes left behind by dead hosts?", default=False):
+    if click.confirm("End the processes of runs whose program has died?", default=False):
         _print_ended(_end_orphans())
 
 
 def _end_orphans() -> list[Ended]:
-    from geminids.process.orphans import end_orphans, find_orphans
+    from geminids.process.orphans import end_orphans, find_orphans  # imported late: it loads psutil
 
     return end_orphans(find_orphans().orphans)
 
 
 def _print_ended(ended: Sequence[Ended]) -> None:
-    # To stderr: with --json, stdout holds only the object.
+    # Print to stderr, because with --json only the JSON object may be on stdout.
     for process in ended:
         click.echo(f"ended {process.pid} ({process.signal}): {process.command}", err=True)
     if not ended:
-        click.echo("no processes left behind by dead hosts", err=True)
+        click.echo("found no processes of runs whose program has died", err=True)

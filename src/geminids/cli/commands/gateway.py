@@ -1,29 +1,37 @@
-"""`geminids gateway`: serve the Gemini API on loopback, without a run."""
+"""`geminids gateway`: serve the Gemini API on 127.0.0.1 for other programs."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from geminids.gateway import Request, Upstream
-    from geminids.gateway.messages import GatewayMessage
-    from geminids.gateway.upstream import Part
+from geminids.errors import GeminidsError
+from geminids.gateway import Gateway, Request, Upstream, load_script, offline_scene
+from geminids.gateway.cassette.cassette import load_cassette
+from geminids.gateway.cassette.recording import Recording
+from geminids.gateway.cassette.replay import Replaying
+from geminids.gateway.forward.credential import ApiKey
+from geminids.gateway.forward.forward import GEMINI_URL, Forwarding
+from geminids.gateway.forward.network_settings import read_network_settings
+from geminids.gateway.lease import Lease, Leases
+from geminids.gateway.messages import GatewayMessage
+from geminids.gateway.metering import MeteredUpstream
+from geminids.gateway.script.encode import error_body
+from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault
+from geminids.redact import secrets_of
 
 __all__ = ["gateway"]
 
 _STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
-# Nothing reads old requests here: do not keep their bodies.
+# How many requests the gateway keeps in memory. Nothing reads old requests here, so keep only one.
 _KEEP = 1
-
-
 _MODES = {(False, False): "scripted", (True, False): "recording", (False, True): "replaying"}
 
 
@@ -33,25 +41,24 @@ class _BadFile(click.ClickException):
 
 @click.command()
 @click.option(
-    "--script", type=click.Path(path_type=Path), help="Answer from this file (default: the built-in demo)."
+    "--script",
+    type=click.Path(path_type=Path),
+    help="Answer requests with this script (default: a built-in demo).",
 )
 @click.option(
     "--record", type=click.Path(path_type=Path), help="Write requests and responses to this cassette file."
 )
-@click.option("--replay", type=click.Path(path_type=Path), help="Answer from this cassette file.")
+@click.option("--replay", type=click.Path(path_type=Path), help="Answer requests from this cassette file.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1 (default: a free one)."
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1 (default: a free port)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines to stdout.")
 def gateway(script: Path | None, record: Path | None, replay: Path | None, port: int, as_json: bool) -> None:
     """Serve the Gemini API on 127.0.0.1 until Ctrl-C.
 
-    Answers come from a script or a cassette, without key and network. With --record but without
-    --script, requests go to Google with the key in GEMINI_API_KEY.
+    Answers come from a script or a cassette; neither a key nor a network is needed. With --record
+    but without --script, requests go to Google with the key in GEMINI_API_KEY.
     """
-    from geminids.errors import GeminidsError
-    from geminids.gateway import Gateway
-
     if replay is not None and (script is not None or record is not None):
         raise click.UsageError("--replay cannot be used with --script or --record")
     try:
@@ -59,7 +66,8 @@ def gateway(script: Path | None, record: Path | None, replay: Path | None, port:
     except GeminidsError as error:
         raise _BadFile(str(error)) from None
     guarded = _TokenRequired(upstream) if record is not None and script is None else None
-    # Block the signals before the thread starts and inherits the mask: sigwait below receives them.
+    # Block the signals before the thread of the gateway starts, so that only `sigwait` receives
+    # them.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
         with Gateway(
@@ -80,35 +88,23 @@ def gateway(script: Path | None, record: Path | None, replay: Path | None, port:
 
 def _upstream(script: Path | None, record: Path | None, replay: Path | None) -> Any:
     if replay is not None:
-        from geminids.gateway.cassette.cassette import load_cassette
-        from geminids.gateway.cassette.replay import Replaying
-
         return Replaying(load_cassette(replay), secrets=_secrets(), on_remark=_print_error)
     if record is None:
         return _scripted(script)
-    from geminids.gateway.cassette.recording import Recording
-
     inner = _google() if script is None else _scripted(script)
     return Recording(inner, record, secrets=_secrets(), on_remark=_print_error)
 
 
 def _scripted(script: Path | None) -> Upstream:
-    from geminids.gateway import load_script, offline_scene
-    from geminids.gateway.script.scripted import Scripted
-
     return Scripted(offline_scene() if script is None else load_script(script))
 
 
 def _google() -> Upstream:
-    from geminids.errors import GeminidsError
-    from geminids.gateway.forward.credential import ApiKey
-    from geminids.gateway.forward.forward import GEMINI_URL, Forwarding
-    from geminids.gateway.forward.network_settings import read_network_settings
-
     key = os.environ.get("GEMINI_API_KEY")
     if not key:
         raise GeminidsError(
-            "recording needs a key", hint="Set GEMINI_API_KEY, or record a script with --script."
+            "--record without --script needs an API key",
+            hint="Set GEMINI_API_KEY, or record the answers of a script with --script.",
         )
     return Forwarding(
         os.environ.get("GOOGLE_GEMINI_BASE_URL") or GEMINI_URL, ApiKey(key), read_network_settings(os.environ)
@@ -116,8 +112,6 @@ def _google() -> Upstream:
 
 
 def _secrets() -> frozenset[str]:
-    from geminids.redact import secrets_of
-
     return secrets_of(os.environ)
 
 
@@ -132,37 +126,41 @@ def _print_fault(message: GatewayMessage) -> None:
 
 
 class _TokenRequired:
-    """Forwards a request to Google only if it has the token that replaces the key."""
+    """Forwards a request to Google only if the request contains the gateway's own token.
+
+    The gateway adds the API key itself, so that a client does not need the key and cannot read it.
+    """
 
     def __init__(self, inner: Upstream) -> None:
-        from geminids.gateway.lease import Lease, Leases
-
         self._lease = Lease(inner, _print_fault)
         self._leases = Leases()
         self._port = 0
 
     def open(self, port: int) -> str:
-        """Accept requests from now on; returns the token."""
+        """Start to accept requests, and return the token that each request must contain.
+
+        `port` is the port of the gateway.
+        """
         self._port = port
         self._leases.add(self._lease)
         return self._lease.token
 
     def answer(self, request: Request) -> AsyncIterator[Part]:
-        from geminids.gateway.metering import MeteredUpstream
-
         return MeteredUpstream(self._leases, lambda: self._port).answer(request)
 
 
 class _ReportsErrors:
-    """Turns a fault of the upstream into an API error for the client and a message on stderr."""
+    """Answers requests from a script or a cassette (a file with recorded answers), and prints their
+    errors.
+
+    If the script or the cassette has no valid answer, the client gets an error, and a message is
+    printed on stderr.
+    """
 
     def __init__(self, inner: Upstream) -> None:
         self._inner = inner
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
-        from geminids.gateway.script.encode import error_body
-        from geminids.gateway.upstream import Body, Cut, Head, Mismatch, UpstreamFault
-
         try:
             async for part in self._inner.answer(request):
                 yield part
@@ -187,7 +185,7 @@ def _print_address(served: Any, env: dict[str, str], mode: str, as_json: bool) -
 
 
 class _Log:
-    """Prints a line for each request when its response starts."""
+    """Prints one line for each request at the time when the gateway starts to answer the request."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -196,7 +194,8 @@ class _Log:
         try:
             click.echo(self._line(request, kind))
         except OSError:
-            # The reader of stdout is gone: stop, and redirect stdout for the flush at exit.
+            # The reader of stdout has ended: stop. Redirect stdout, so that flushing it at exit
+            # works.
             with open(os.devnull, "wb") as devnull:
                 os.dup2(devnull.fileno(), 1)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -210,6 +209,6 @@ class _Log:
 
 
 def _shorten(text: str, limit: int = 60) -> str:
-    # Control characters of a prompt must not reach the terminal.
+    # Replace the control characters of a prompt, because the text is printed to a terminal.
     text = "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
     return text if len(text) <= limit else text[: limit - 1] + "…"

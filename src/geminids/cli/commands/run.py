@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
-from geminids.cli.shared.flags import GroupedCommand, field_flags, own_flag, parse_flags
+from geminids.cli.shared.option_flags import GroupedCommand, field_flags, own_flag, parse_flags
 from geminids.cli.shared.result import exit_code, print_failure
 from geminids.cli.shared.signals import collect_signals
 from geminids.config.loader import load_options
 from geminids.dialects.dialect import DIALECTS, Dialect, dialect
-from geminids.options import Options
+from geminids.options import CAPABILITIES, Options
+from geminids.process.hardening import protect_command
+from geminids.views.plain import DialectOutput
 
 if TYPE_CHECKING:
+    from geminids.adapters.cakit.files import RecordFiles
     from geminids.cli.shared.ask_permission import Asker
     from geminids.run.run import Run
-    from geminids.views.plain import DialectOutput
-    from geminids.warm.owner.owner_run import RemoteRun
+    from geminids.warm.owner.run import RemoteRun
 
 __all__ = ["check_format_flags", "run"]
 
@@ -36,8 +41,8 @@ _OUTPUTS = ("pretty", "text", "events", *sorted(DIALECTS))
     help="Output format.  [default: pretty on a terminal, text in a pipe]",
 )
 @own_flag("--partial", is_flag=True, help="With -o claude: also print partial messages as they arrive.")
-@own_flag("--strict", is_flag=True, help="With -o record: exit with 3 if a field of the record is unknown.")
-@own_flag("--record-dir", metavar="DIR", help="With -o record: also write the log and the trajectory to DIR.")
+@own_flag("--strict", is_flag=True, help="With -o record: exit with 3 if a critical field is missing.")
+@own_flag("--record-dir", metavar="DIR", help="With -o record: keep the files of the record below DIR.")
 @own_flag("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object per line.")
 @own_flag(
     "--warm",
@@ -53,9 +58,9 @@ _OUTPUTS = ("pretty", "text", "events", *sorted(DIALECTS))
     default=300.0,
     group="CLI and environment",
     envvar="GEMINIDS_WARM_FOR",
-    help="How long the running CLI waits for the next run.  [default: 300]",
+    help="How long an idle CLI waits for the next run.  [default: 300]",
 )
-@own_flag("--dry-run", is_flag=True, help="Show what would run, and start nothing.")
+@own_flag("--dry-run", is_flag=True, help="Show what the run would do, and start nothing.")
 def run(
     prompt: str | None,
     output: str | None,
@@ -70,7 +75,9 @@ def run(
     continue_latest: bool,
     **params: Any,
 ) -> int:
-    """Run the agent once. PROMPT is text, or - to read it from stdin; it is optional with --template.
+    """Run the agent once.
+
+    PROMPT is text, or - to read it from stdin; it is optional with --template.
 
     A flag whose value ends in ... can be repeated. Tools, servers and capabilities can also be
     separated by commas. Each switch has a --no- form. Without a flag, a value comes from an
@@ -94,48 +101,59 @@ def run(
     if output is None:
         output = "pretty" if sys.stdout and sys.stdout.isatty() else "text"
     asker = _asker(options, output)
-    files = _record_files(record_dir)
-    agent = _agent(text, options, warm_for if warm else None, asker)
-    with _open_events_file(save_events) as sink, collect_signals():
-        # The CLI takes most of a second to load: start it before we import the rest.
-        agent.launch()
-        if options.gateway != "off":
-            from geminids.process.hardening import protect_command
+    files = None
+    if output == "record":
+        from geminids.cli.shared.record_files import new_record_files
 
+        files = new_record_files(record_dir)
+        if options.telemetry is None:
+            options = replace(options, telemetry=str(files.telemetry))
+        if warm:
+            click.echo(
+                "geminids: --warm has no effect, because -o record needs the CLI's own output", err=True
+            )
+    handle = _create_run(text, options, warm_for if warm else None, asker, files)
+    with _open_events_file(save_events) as sink, collect_signals():
+        # The CLI needs almost a second to load: start it before the other modules are imported.
+        handle.launch()
+        if options.gateway != "off":
             protect_command()
         from geminids.cli.shared.follow import follow
 
-        printer = _dialect_printer(output, partial, files)
-        result = follow(agent, output, sink, asker, printer)
+        printer = _dialect_printer(output, partial, _record_writer(handle, files))
+        result = follow(handle, output, sink, asker, printer)
     if output == "text":
         print_failure(result)
     if strict and printer is not None:
         from geminids.cli.shared.record_files import report_missing_fields
 
-        return exit_code(result) or report_missing_fields(printer.last, trajectory=record_dir is not None)
+        return exit_code(result) or report_missing_fields(printer.last)
     return exit_code(result)
 
 
-def _dialect_printer(output: str, partial: bool, files: Dialect | None) -> DialectOutput | None:
+def _dialect_printer(output: str, partial: bool, writer: Dialect | None) -> DialectOutput | None:
     if output not in DIALECTS:
         return None
-    from geminids.views.plain import DialectOutput
-
-    return DialectOutput(files or dialect(output, partial=partial))
+    return DialectOutput(writer or dialect(output, partial=partial))
 
 
-def _record_files(folder: str | None) -> Dialect | None:
-    if folder is None:
+def _record_writer(handle: Run | RemoteRun, files: RecordFiles | None) -> Dialect | None:
+    if files is None:
         return None
-    from geminids.cli.shared.record_files import RecordFiles
+    from geminids.adapters.cakit.files import RecordWriter
+    from geminids.run.run import Run
 
-    return RecordFiles(folder)
+    assert isinstance(handle, Run), "a record needs a run of this process"
+    return RecordWriter(files, handle)
 
 
 def check_format_flags(
     output: str | None, *, partial: bool, strict: bool, record_dir: str | None = None, flag: str = "-o"
 ) -> None:
-    """Raise for a flag that the output format does not support."""
+    """Raise `click.UsageError` if a flag is set that does not work with the format `output`.
+
+    `flag` is the name of the flag that selects the format, for the message.
+    """
     if partial and output != "claude":
         raise click.UsageError(f"--partial works only with {flag} claude.")
     if strict and output != "record":
@@ -145,17 +163,34 @@ def check_format_flags(
 
 
 def _asker(options: Options, output: str) -> Asker | None:
-    if output != "pretty":
+    """Return an object that asks the user for permissions; None if the user cannot be asked.
+
+    The user is asked if a permission is set to `ask` and the run is shown in a terminal.
+    """
+    asks = any(getattr(options.permissions, name) == "ask" for name in CAPABILITIES)
+    is_terminal = all(file is not None and file.isatty() for file in (sys.stdin, sys.stdout))
+    if not asks or output != "pretty" or not is_terminal:
         return None
-    from geminids.cli.shared.ask_permission import create_asker  # imported late: not needed in a pipe
+    from geminids.cli.shared.ask_permission import Asker  # imported late: it loads rich
 
-    return create_asker(options, output)
+    return Asker()
 
 
-def _agent(prompt: str, options: Options, warm_for: float | None, asker: Asker | None) -> Run | RemoteRun:
-    """The run: in the warm process if `warm_for` is given, otherwise in this one."""
+def _create_run(
+    prompt: str, options: Options, warm_for: float | None, asker: Asker | None, files: RecordFiles | None
+) -> Run | RemoteRun:
+    """Create the run. If `warm_for` is set and `files` is None, the run takes place in the warm
+    process (which keeps CLIs ready for the next run), otherwise in this process.
+
+    `warm_for` is how many seconds an idle CLI waits for the next run. `files` store what the CLI
+    prints, which the warm process does not pass on.
+    """
+    if files is not None:
+        from geminids.client import open_run
+
+        return open_run(prompt, options, on_line=files.add_stdout, on_stderr=files.add_stderr)
     if warm_for is not None:
-        from geminids.warm.owner.owner_run import RemoteRun
+        from geminids.warm.owner.run import RemoteRun
 
         return RemoteRun(prompt, options, keep=warm_for, on_permission=asker)
     from geminids.client import open_run
@@ -170,18 +205,14 @@ def _prompt(prompt: str | None, options: Options) -> str:
         raise click.UsageError('No prompt. Try: geminids run "What is in this folder?"')
     if prompt is None or prompt == "-":
         if sys.stdin is None:
-            raise click.UsageError("stdin is closed: give the prompt as an argument.")
+            raise click.UsageError("stdin is closed: pass the prompt as an argument.")
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     return prompt
 
 
 def _open_events_file(path: str | None) -> Any:
-    from contextlib import nullcontext
-
     if path is None:
         return nullcontext(None)
-    import os
-
     try:
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0)
     except OSError as error:

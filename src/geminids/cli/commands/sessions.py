@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
+from rich.text import Text
 
+from geminids.cli.sessions import table
+from geminids.cli.sessions.export import export_session, session_facts, session_title
+from geminids.cli.sessions.lookup import fork_session, open_session, rescue_session, resume_line
 from geminids.cli.shared.folders import check_cwd, check_home
-
-if TYPE_CHECKING:
-    from geminids.sessions.finder import SessionInfo
-    from geminids.sessions.repair.rescue import Rescue
+from geminids.cli.shared.output_file import check_output_path, write_output
+from geminids.sessions.finder import find
+from geminids.sessions.repair.rescue import Rescue
+from geminids.sessions.transcript import entries
+from geminids.views.amounts import count
+from geminids.views.sanitize import one_line
+from geminids.views.terminal.screen import Screen
+from geminids.views.transcript.transcript import TranscriptView
 
 __all__ = ["sessions"]
 
 _DEFAULT_LIMIT = 20
 
-
 _cwd = click.option(
     "--cwd",
     metavar="DIR",
     callback=check_cwd,
-    help="The folder of the session.  [default: this folder, then any]",
+    help="The folder of the session.  [default: this folder, then all folders]",
 )
 _home = click.option(
     "--home",
     default="user",
     metavar="HOME",
     callback=check_home,
-    help="user, isolated, or a folder.  [default: user]",
+    help="The home of the CLI: user, isolated, or a folder.  [default: user]",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _session = click.argument("session", metavar="ID|latest|FILE")
@@ -59,24 +67,20 @@ def sessions() -> None:
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"List the N newest; 0 for all.  [default: {_DEFAULT_LIMIT}, with --json all]",
+    help=f"List the N newest sessions; 0 lists all.  [default: {_DEFAULT_LIMIT}; with --json: all]",
 )
 @_json
 def list_sessions(cwd: str | None, everywhere: bool, home: str, limit: int | None, as_json: bool) -> None:
     """List the sessions of a folder, the last changed first."""
-    from geminids.sessions.finder import find
-
     if everywhere and cwd is not None:
         raise click.UsageError("--cwd and --all cannot be used together")
     stored = find(None if everywhere else cwd or ".", home=home)
-    most = (0 if as_json else _DEFAULT_LIMIT) if limit is None else limit
-    shown = stored[:most] if most else stored
+    limit = (0 if as_json else _DEFAULT_LIMIT) if limit is None else limit
+    shown = stored[:limit] if limit else stored
     if as_json:
-        from geminids.cli.sessions.table import as_rows
-
-        _print_json(as_rows(stored, shown))
+        _print_json(table.as_rows(stored, shown))
     elif stored:
-        _print_table(stored, shown, everywhere)
+        table.print_table(stored, shown, folders=everywhere)
     elif everywhere:
         click.echo("No sessions found.")
     else:
@@ -92,26 +96,20 @@ def list_sessions(cwd: str | None, everywhere: bool, home: str, limit: int | Non
 @click.option("--json", "as_json", is_flag=True, help="Print the entries as JSON lines.")
 def show(session: str, cwd: str | None, home: str, full: bool, as_json: bool) -> None:
     """Show a session as a transcript: messages, thoughts, tools, and the tokens of each turn."""
-    from geminids.cli.sessions.lookup import open_session, resume_line
-    from geminids.sessions.transcript import entries
-
-    opened = open_session(session, cwd, home)
-    transcript = entries(opened.messages, opened.agents)
+    session_file = open_session(session, cwd, home)
+    transcript = entries(session_file.messages, session_file.agents)
     if as_json:
-        import msgspec
-
-        from geminids.cli.shared.output_file import write_output
-
         write_output((msgspec.json.encode(entry) + b"\n" for entry in transcript), None)
         return
-    from geminids.cli.sessions.export import facts_of, title_of
-    from geminids.views.transcript.transcript import TranscriptView
-
     view = TranscriptView(full=full)
-    view.head(title_of(opened), facts_of(opened), opened.info.project or opened.info.file)
+    view.head(
+        session_title(session_file),
+        session_facts(session_file),
+        session_file.info.project or session_file.info.file,
+    )
     view.show(transcript)
-    line = resume_line(opened.info.id, opened.info.project, home)
-    view.foot(*([f"resume: {line}"] if line and opened.info.resumable is not False else []))
+    line = resume_line(session_file.info.id, session_file.info.project, home)
+    view.foot(*([f"resume: {line}"] if line and session_file.info.resumable is not False else []))
 
 
 @sessions.command(short_help="Write a session in another format.")
@@ -138,20 +136,16 @@ def export(session: str, cwd: str | None, home: str, form: str, out: str | None,
     atif          an ATIF 1.8 trajectory
     json          the final conversation, in Gemini CLI's own format
     """
-    from geminids.cli.sessions.export import export_session
-    from geminids.cli.sessions.lookup import open_session
-    from geminids.cli.shared.output_file import check_output_path, write_output
-
     target = check_output_path(out, force=force) if out not in (None, "-") else None
-    opened = open_session(session, cwd, home)
-    write_output(export_session(opened, form), target, force=force)
+    session_file = open_session(session, cwd, home)
+    write_output(export_session(session_file, form), target, force=force)
     if target is not None:
         click.echo(f"wrote {out}", err=True)
 
 
 @sessions.command(short_help="Copy a session under a new id.")
 @_session
-@click.option("--at", metavar="MESSAGE", help="The id of the last message of the copy, or the start of it.")
+@click.option("--at", metavar="MESSAGE", help="The id of the last message to copy, or the start of that id.")
 @_cwd
 @_home
 @_json
@@ -160,8 +154,6 @@ def fork(session: str, at: str | None, cwd: str | None, home: str, as_json: bool
 
     `show` prints the ids of the prompts, `show --json` those of all messages.
     """
-    from geminids.cli.sessions.lookup import fork_session, resume_line
-
     copy, source = fork_session(session, at, cwd, home)
     line = resume_line(copy.id, copy.project, home)
     if as_json:
@@ -182,21 +174,15 @@ def rescue(session: str, cwd: str | None, home: str, rewound: bool, as_json: boo
 
     If FILE is not in a session folder, the new session belongs to --cwd (default: this folder).
     """
-    from geminids.cli.sessions.lookup import rescue_session, resume_line
-
     rescued, project = rescue_session(session, cwd, home, rewound=rewound)
     line = resume_line(rescued.session_id, project, home)
     if as_json:
-        import msgspec
-
         _print_json({**msgspec.to_builtins(rescued), "resume": line})
         return
     _print(*_summary(rescued), line and f"resume: {line}")
 
 
 def _summary(rescued: Rescue) -> list[str]:
-    from geminids.views.amounts import count
-
     lines = [f"rescued {count(rescued.recovered, 'message')} from {count(len(rescued.sources), 'file')}"]
     if rescued.brought_back:
         lines.append(f"recovered: {count(rescued.brought_back, 'message')} that Gemini CLI no longer showed")
@@ -215,11 +201,6 @@ def _summary(rescued: Rescue) -> list[str]:
 
 
 def _print(head: str, *lines: str | None) -> None:
-    from rich.text import Text
-
-    from geminids.views.sanitize import one_line
-    from geminids.views.terminal.screen import Screen
-
     screen = Screen(sys.stdout)
     screen.paragraph(Text(one_line(head, 4000), no_wrap=True))
     for line in lines:
@@ -228,25 +209,10 @@ def _print(head: str, *lines: str | None) -> None:
     screen.flush()
 
 
-def _print_table(stored: Sequence[SessionInfo], shown: Sequence[SessionInfo], everywhere: bool) -> None:
-    from geminids.cli.sessions.table import print_table
-    from geminids.views.terminal.screen import Screen
-
-    screen = Screen(sys.stdout)
-    print_table(screen, stored, shown, folders=everywhere)
-    screen.flush()
-
-
 def _print_json(value: Any) -> None:
-    import msgspec
-
-    from geminids.cli.shared.output_file import write_output
-
     try:
         text = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        # A path is not valid UTF-8; `json` can escape it.
-        import json
-
+        # A path that is not valid UTF-8 cannot be encoded by msgspec; `json` escapes it.
         text = json.dumps(msgspec.to_builtins(value)).encode()
     write_output([text + b"\n"], None)

@@ -1,4 +1,4 @@
-"""`geminids warm`: the process that keeps CLIs ready for `geminids run --warm`."""
+"""`geminids warm`: show or stop the warm process, which keeps CLIs ready for `run --warm`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ import msgspec
 
 from geminids.config.paths import Places
 from geminids.errors import GeminidsError
-from geminids.warm.owner.owner_place import OwnerPlace, peer_of
-from geminids.warm.owner.owner_reach import Link, find_owner
-from geminids.warm.owner.owner_wire import End, Ended, Leave, Look, OwnerStatus, Told, as_line, told_in
+from geminids.warm.owner.place import OwnerPlace, peer_of
+from geminids.warm.owner.protocol import (
+    End,
+    OwnerEnded,
+    OwnerMessage,
+    OwnerStatus,
+    RetireOwner,
+    StatusRequest,
+    as_line,
+    decode_owner_messages,
+)
+from geminids.warm.owner.reach import Link, find_owner
 
 __all__ = ["warm"]
 
@@ -28,7 +37,9 @@ def warm() -> None:
 
 
 @warm.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; null if no process is running.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object, or null if no process is running."
+)
 def status(as_json: bool) -> int:
     """Show the warm process, its CLIs, and when it will end."""
     place = _place()
@@ -39,12 +50,14 @@ def status(as_json: bool) -> int:
     if not link.is_ours:
         link.close()
         raise GeminidsError(
-            f"the warm process is of another version: process {link.pid} of geminids {link.hello.version}",
+            f"the warm process (pid {link.pid}) belongs to geminids {link.hello.version}, another version",
             hint="The next `geminids run --warm` replaces it; `geminids warm stop` ends it.",
         )
-    owner = _request(link, Look())
+    owner = _request(link, StatusRequest())
     if not isinstance(owner, OwnerStatus):
-        raise GeminidsError("the warm process ended just now")
+        raise GeminidsError(
+            "the warm process ended before it answered", hint="Run `geminids warm status` again."
+        )
     if as_json:
         click.echo(msgspec.json.encode(owner).decode())
     else:
@@ -69,7 +82,7 @@ def stop() -> int:
     if not link.is_ours:
         return _end_other(link)
     ended = _request(link, End())
-    if not isinstance(ended, Ended):
+    if not isinstance(ended, OwnerEnded):
         click.echo(f"Process {link.pid} had already ended.")
         return 0
     if not _wait_until_gone(ended.pid):
@@ -82,7 +95,8 @@ def stop() -> int:
 
 
 def _place() -> OwnerPlace | None:
-    """The place of a warm process; None if its folder does not exist. Creates no folder."""
+    """Return the folder and the socket of the warm process, which keeps CLIs ready for the next
+    run. Return None if the folder does not exist, which means that there is no warm process."""
     place = OwnerPlace(Places.of())
     if not place.folder.is_dir():
         return None
@@ -90,8 +104,9 @@ def _place() -> OwnerPlace | None:
     return place
 
 
-def _request(link: Link, request: msgspec.Struct) -> Told | None:
-    """Send a request and return the response; None if the process is gone."""
+def _request(link: Link, request: msgspec.Struct) -> OwnerMessage | None:
+    """Send a request to the warm process, close the connection, and return the response. Return
+    None if there is no valid response."""
     data = b""
     try:
         link.sock.settimeout(_TIMEOUT)
@@ -101,7 +116,7 @@ def _request(link: Link, request: msgspec.Struct) -> Told | None:
             if not chunk:
                 return None
             data += chunk
-        return told_in(data)[0]
+        return decode_owner_messages(data)[0]
     except (OSError, msgspec.DecodeError):
         return None
     finally:
@@ -121,9 +136,14 @@ def _show(owner: OwnerStatus) -> None:
 
 
 def _end_other(link: Link) -> int:
-    """End a process of another version. It may not understand `End`: send `Leave`, then SIGTERM."""
+    """End the warm process of another version of geminids: ask it to retire (`RetireOwner`), and
+    send SIGTERM.
+
+    The message `End`, which ends a warm process of this version, is not used, because another
+    version may not know it. Return the exit code of the command.
+    """
     try:
-        link.sock.sendall(as_line(Leave()))
+        link.sock.sendall(as_line(RetireOwner()))
     except OSError:
         pass
     link.close()
@@ -131,7 +151,12 @@ def _end_other(link: Link) -> int:
 
 
 def _kill(place: OwnerPlace, pid: int | None = None) -> int:
-    """Kill a process that does not respond; its guard ends the processes that it started."""
+    """Kill a warm process that does not respond, and return the exit code of the command.
+
+    The guard of the warm process (a small process that ends what a killed program leaves) then ends
+    the processes that the warm process started. Without `pid`, kill the process that listens on the
+    socket; raise `GeminidsError` if the pid of that process is unknown.
+    """
     if pid is None:
         sock = place.connect(_TIMEOUT)
         pid = peer_of(sock).pid if sock is not None else None
@@ -139,7 +164,8 @@ def _kill(place: OwnerPlace, pid: int | None = None) -> int:
             sock.close()
     if pid is None:
         raise GeminidsError(
-            f"the process that listens at {place.socket} does not respond", hint="End that process."
+            f"the process that listens at {place.socket} does not respond, and its pid is unknown",
+            hint="Find the process that uses this socket, and end it.",
         )
     return _signal(pid, signal.SIGKILL, ", which did not respond")
 
@@ -158,9 +184,10 @@ def _signal(pid: int, number: signal.Signals, description: str) -> int:
 
 
 def _wait_until_gone(pid: int) -> bool:
-    """Wait for the process to end; False after the timeout.
+    """Wait until a process has ended. Return False if it still runs after 20 seconds.
 
-    A zombie counts as ended: in a container, maybe no process reaps it.
+    A zombie (an ended process whose parent has not read its exit code) also counts as ended: in a
+    container, there may be no process that reads it.
     """
     import psutil  # imported late: `--help` does not need it
 

@@ -1,1 +1,1 @@
-"""Parts of `geminids sessions`."""
+"""The modules of the command `geminids sessions`."""

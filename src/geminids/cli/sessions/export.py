@@ -8,23 +8,32 @@ from typing import Any
 
 import msgspec
 
-from geminids.cli.sessions.lookup import Opened
+from geminids.cli.sessions.lookup import OpenSession
+from geminids.dialects import claude
+from geminids.dialects.atif.document import trajectory
+from geminids.dialects.claude.session_file import transcript as claude_transcript
 from geminids.gemini.protocol.journal.stream import open_journal, subagent_files
 from geminids.sessions.repair.reorder_acp import in_true_order
 from geminids.sessions.transcript import entries
 from geminids.views.amounts import count
 from geminids.views.sanitize import clean
+from geminids.views.transcript.html import html
+from geminids.views.transcript.markdown import markdown
 
-__all__ = ["export_session", "facts_of", "title_of"]
-
-
-def title_of(opened: Opened) -> str:
-    return opened.info.title or f"Session {opened.info.id}"
+__all__ = ["export_session", "session_facts", "session_title"]
 
 
-def facts_of(opened: Opened) -> str:
-    """Id, time and length of a session in one line, without paths of this machine."""
-    info = opened.info
+def session_title(session: OpenSession) -> str:
+    """Return the title of a session; if the session has no title, its id."""
+    return session.info.title or f"Session {session.info.id}"
+
+
+def session_facts(session: OpenSession) -> str:
+    """Return the id, the start time and the number of messages of a session in one line.
+
+    The line contains no path, because an exported session may be published.
+    """
+    info = session.info
     facts = [info.id]
     if info.started is not None:
         facts.append(info.started.strftime("%Y-%m-%d %H:%M UTC"))
@@ -33,43 +42,35 @@ def facts_of(opened: Opened) -> str:
     return " · ".join(facts)
 
 
-def export_session(opened: Opened, form: str) -> Iterator[bytes]:
-    """Encode a session in the given format, piece by piece."""
+def export_session(session: OpenSession, form: str) -> Iterator[bytes]:
+    """Convert a session to the format `form`, and yield the output in pieces."""
     if form == "claude":
-        from geminids.dialects import claude
-
-        return (msgspec.json.encode(message) + b"\n" for message in claude.messages(opened.messages))
+        return (msgspec.json.encode(message) + b"\n" for message in claude.messages(session.messages))
     if form == "claude-jsonl":
-        from geminids.dialects.claude.session_file import transcript
-
-        return transcript(opened, cwd=clean(opened.info.project or ""))
+        return claude_transcript(session, cwd=clean(session.info.project or ""))
     if form == "atif":
-        from geminids.dialects.atif.document import trajectory
-
-        return trajectory(opened.messages, session_id=opened.header.session_id, agents=opened.agents)
-    return _folded(opened) if form == "json" else _document(opened, form)
+        return trajectory(session.messages, session_id=session.header.session_id, agents=session.agents)
+    return _folded(session) if form == "json" else _document(session, form)
 
 
-def _document(opened: Opened, form: str) -> Iterator[bytes]:
-    transcript = entries(opened.messages, opened.agents)
-    title, facts = title_of(opened), facts_of(opened)
-    if form == "html":
-        from geminids.views.transcript.html import html
-
-        pieces = html(title, facts, transcript)
-    else:
-        from geminids.views.transcript.markdown import markdown
-
-        pieces = markdown(title, facts, transcript)
+def _document(session: OpenSession, form: str) -> Iterator[bytes]:
+    transcript = entries(session.messages, session.agents)
+    title, facts = session_title(session), session_facts(session)
+    write = html if form == "html" else markdown
+    pieces = write(title, facts, transcript)
     return (piece.encode("utf-8", "replace") for piece in pieces)
 
 
-def _folded(opened: Opened) -> Iterator[bytes]:
-    """The final conversation, in the format of the CLI's older session files."""
+def _folded(session: OpenSession) -> Iterator[bytes]:
+    """Encode a session as one JSON object, which is the format of the CLI's older session files.
+
+    The object contains the messages that remain after all changes in the session file, and the
+    subagents.
+    """
     yield from _conversation(
-        opened.header.fields, (message.raw for message in in_true_order(opened.messages)), last=b""
+        session.header.fields, (message.raw for message in in_true_order(session.messages)), last=b""
     )
-    files = subagent_files(Path(opened.info.file), opened.header.session_id)
+    files = subagent_files(Path(session.info.file), session.header.session_id)
     for number, file in enumerate(files):
         journal = open_journal(file)
         fields = journal.header.fields if journal.header else {"sessionId": file.stem}

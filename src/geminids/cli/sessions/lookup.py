@@ -1,4 +1,4 @@
-"""Find and open the session that a command names; `geminids sessions fork` and `rescue`."""
+"""Find, open, fork and rescue the session that an argument of a command names."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from geminids.errors import SessionDamaged, SessionError, SessionNotFound
-from geminids.gemini.protocol.journal.records import Header, Message
-from geminids.gemini.protocol.journal.stream import Journal, open_journal
+from geminids.gemini.protocol.journal.records import Header, StoredMessage
+from geminids.gemini.protocol.journal.stream import JournalFile, open_journal
 from geminids.ids import is_session_id
 from geminids.sessions.finder import SessionInfo
 from geminids.sessions.loader import locate
@@ -21,7 +21,7 @@ from geminids.sessions.transcript import Agents
 from geminids.views.sanitize import clean
 
 __all__ = [
-    "Opened",
+    "OpenSession",
     "fork_session",
     "is_file",
     "locate_session",
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """An open session, read message by message."""
+class OpenSession(msgspec.Struct, frozen=True):
+    """A session whose file was opened. The messages are read from the file one by one."""
 
     info: SessionInfo
-    journal: Journal
+    journal: JournalFile
 
     @property
     def header(self) -> Header:
@@ -44,7 +44,7 @@ class Opened(msgspec.Struct, frozen=True):
         return self.journal.header
 
     @property
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[StoredMessage]:
         return _readable(self.journal, self.info)
 
     @property
@@ -53,18 +53,24 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 def is_file(session: str) -> bool:
-    """Whether an argument is a file name and not a session id."""
+    """Return whether the command-line argument `session` is the name of a file, not a session id."""
     return os.sep in session or session.endswith((".json", ".jsonl"))
 
 
 def locate_session(session: str, cwd: str | None, home: str) -> SessionInfo:
-    """Find a session of `cwd`; without `cwd`, of the current folder, then of any folder."""
+    """Find a stored session by its id, the start of its id, `latest`, or its file.
+
+    The sessions of the folder `cwd` are searched. Without `cwd`, search those of the current
+    folder, then those of all folders; for `latest`, only those of the current folder. Raises
+    `click.UsageError` if `session` has none of these four forms, and `SessionError` if no session
+    is found.
+    """
     if is_file(session):
         info = locate(Path(session))
         return msgspec.structs.replace(info, project=project_of(info))
     if not is_session_id(session):
         raise click.UsageError(
-            "name a session by its id, at least the first six characters of it, latest, or a file"
+            f"{session!r} is not a session: use a session id (at least its first six characters), latest, or a file"
         )
     if cwd is not None or session == "latest":
         return locate(session, os.path.abspath(cwd or "."), home=home)
@@ -72,12 +78,16 @@ def locate_session(session: str, cwd: str | None, home: str) -> SessionInfo:
         return locate(session, os.getcwd(), home=home)
     except SessionNotFound as error:
         if any(session_id.startswith(session) for session_id in error.nearest):
-            raise  # several sessions match
+            raise  # several sessions of the current folder match
     return locate(session, home=home)
 
 
 def project_of(info: SessionInfo) -> str | None:
-    """The folder that a session belongs to; for a session file, derived from its path."""
+    """Return the folder of the project that a session belongs to; None if the folder is unknown.
+
+    If `info` does not contain the folder, read it from a file that the CLI stores next to its
+    sessions.
+    """
     if info.project is not None:
         return info.project
     folder = Path(info.file).absolute().parent
@@ -91,8 +101,12 @@ def project_of(info: SessionInfo) -> str | None:
         return None
 
 
-def open_session(session: str, cwd: str | None, home: str) -> Opened:
-    """Open a session; raises SessionDamaged if the CLI would find no session in the file."""
+def open_session(session: str, cwd: str | None, home: str) -> OpenSession:
+    """Find a session and open its file. `session` is a session id, the start of an id, `latest` or
+    a file.
+
+    Raises SessionDamaged if the file cannot be read, or if the CLI would find no session in it.
+    """
     info = locate_session(session, cwd, home)
     try:
         journal = open_journal(Path(info.file))
@@ -105,10 +119,10 @@ def open_session(session: str, cwd: str | None, home: str) -> Opened:
             file=info.file,
             hint=f"Recover its messages: geminids sessions rescue {shlex.quote(name)}",
         )
-    return Opened(info, journal)
+    return OpenSession(info, journal)
 
 
-def _readable(journal: Journal, info: SessionInfo) -> Iterator[Message]:
+def _readable(journal: JournalFile, info: SessionInfo) -> Iterator[StoredMessage]:
     try:
         yield from journal.messages
     except OSError as error:
@@ -116,7 +130,10 @@ def _readable(journal: Journal, info: SessionInfo) -> Iterator[Message]:
 
 
 def resume_line(session_id: str, project: str | None, home: str) -> str | None:
-    """The command that resumes a session; None if the folder of the session is unknown."""
+    """Return the command that resumes a session, with "…" in place of the prompt.
+
+    Return None if the session has no valid id or its project is unknown.
+    """
     if not is_session_id(session_id) or project is None:
         return None
     words = ["geminids", "run"]
@@ -135,7 +152,10 @@ def _is_here(folder: str) -> bool:
 
 
 def fork_session(session: str, at: str | None, cwd: str | None, home: str) -> tuple[SessionInfo, SessionInfo]:
-    """Fork a session; returns the copy and the original."""
+    """Copy a session to a new session, and return the copy and the original.
+
+    `at` is the start of the id of the last message to copy; None copies all messages.
+    """
     opened = open_session(session, cwd, home)
     ids = (message.id for message in opened.messages)
     last = None if at is None else _message_id(at, ids, opened.info.id)
@@ -150,7 +170,8 @@ def _message_id(at: str, ids: Iterable[str], session: str) -> str:
     if matches and at:
         several = ", ".join(matches[:5])
         raise SessionError(
-            f"{len(matches)} messages of {session} begin with {at}: {several}", hint="Give more of the id."
+            f"{at} is ambiguous: the ids of {len(matches)} messages begin with it: {several}",
+            hint="Use more characters of the id.",
         )
     raise SessionError(
         f"the session {session} has no message {at[:100]}",
@@ -159,10 +180,16 @@ def _message_id(at: str, ids: Iterable[str], session: str) -> str:
 
 
 def rescue_session(session: str, cwd: str | None, home: str, *, rewound: bool) -> tuple[Rescue, str | None]:
-    """Rescue a session; returns the new session and its project, if known."""
+    """Recover the messages of a damaged session into a new session. Return the result, and the
+    folder of the project that the new session belongs to.
+
+    This folder is None if it is unknown. With `rewound`, messages that were removed with `/rewind`
+    are recovered too.
+    """
     info = locate_session(session, cwd, home)
     if is_file(session) or not is_session_id(info.id):
-        # A file in the folder of a project stays in that project, unless `cwd` names another one.
+        # If the file is in the session folder of a project, the new session stays in this project,
+        # unless `cwd` is set.
         project = cwd if project_of(info) else cwd or "."
         rescued = rescue(Path(info.file), project, home=home, rewound=rewound)
     else:

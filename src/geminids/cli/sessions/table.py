@@ -1,8 +1,9 @@
-"""The output of `geminids sessions list`: one line per session, the last changed first."""
+"""Print the table of `geminids sessions list`, with one line per session."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -15,15 +16,18 @@ from geminids.sessions.finder import SessionInfo
 from geminids.views.sanitize import one_line
 from geminids.views.terminal.screen import Screen
 
-__all__ = ["ago", "as_rows", "print_table", "short_ids", "why_not"]
+__all__ = ["ago", "as_rows", "print_table", "short_ids", "why_not_resumable"]
 
 _RELEASES = {"sha256_json": "to 0.28", "slug_json": "0.29-0.38", "slug_journal": "0.39+"}
 _MIN_ID_LENGTH = 8
 _MAX_FOLDER_WIDTH = 18
 
 
-def why_not(info: SessionInfo) -> str | None:
-    """Why Gemini CLI would not resume a session; None if it would, or if that is unknown."""
+def why_not_resumable(info: SessionInfo) -> str | None:
+    """Return why Gemini CLI cannot resume a session.
+
+    Return None if the CLI can resume the session, or if this is unknown.
+    """
     if info.damaged:
         return "damaged: rescue it"
     if info.resumable is False:
@@ -32,7 +36,8 @@ def why_not(info: SessionInfo) -> str | None:
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """The shortest unique prefix of each id, at least eight characters."""
+    """Return a dict from each id to its short form: the first eight characters of the id, or more
+    if needed to make the short form unique."""
     ordered = sorted(set(ids))
     prefixes: dict[str, str] = {}
     for number, session_id in enumerate(ordered):
@@ -50,7 +55,7 @@ def _shared_length(first: str, second: str) -> int:
 
 
 def ago(then: datetime, now: datetime) -> str:
-    """How long ago, in one unit.
+    """Return how long ago the time `then` was, rounded down to one unit.
 
     >>> noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     >>> ago(noon, noon.replace(minute=5)), ago(noon, noon.replace(day=3)), ago(noon, noon.replace(second=9))
@@ -64,7 +69,10 @@ def ago(then: datetime, now: datetime) -> str:
 
 
 def as_rows(sessions: Sequence[SessionInfo], shown: Sequence[SessionInfo]) -> list[dict[str, Any]]:
-    """The sessions for `--json`."""
+    """Return the sessions in `shown` as JSON objects for `--json`.
+
+    `sessions` are all sessions, among which the short ids must be unique.
+    """
     short = short_ids([info.id for info in sessions])
     now = datetime.now(UTC)
     return [
@@ -77,7 +85,7 @@ def as_rows(sessions: Sequence[SessionInfo], shown: Sequence[SessionInfo]) -> li
             "generation": info.generation,
             "releases": _RELEASES[info.generation],
             "resumable": info.resumable,
-            "why_not": why_not(info),
+            "why_not": why_not_resumable(info),
             "damaged": info.damaged,
             "others": info.others,
         }
@@ -91,10 +99,13 @@ class _Row(msgspec.Struct, frozen=True):
     note: str
 
 
-def print_table(
-    screen: Screen, sessions: Sequence[SessionInfo], shown: Sequence[SessionInfo], *, folders: bool
-) -> None:
-    """Print one line per session; `folders` adds a column with the folder."""
+def print_table(sessions: Sequence[SessionInfo], shown: Sequence[SessionInfo], *, folders: bool) -> None:
+    """Print a table of the sessions in `shown`.
+
+    `sessions` are all sessions, among which the short ids must be unique. `folders` adds a column
+    with the folder of each session.
+    """
+    screen = Screen(sys.stdout)
     short = short_ids([info.id for info in sessions])
     now = datetime.now(UTC)
     heads = ("ID", "CHANGED", "MSGS", "RELEASE", *(("FOLDER",) if folders else ()))
@@ -110,23 +121,27 @@ def print_table(
         note = Text(f"  [{row.note}]" if row.note else "", "yellow")
         title = Text(row.title, style)
         if screen.width is not None:
-            room = screen.width - sum(widths) - 2 * len(widths) - cell_len(note.plain)
-            title.truncate(max(room, 1), overflow="ellipsis")
+            title_width = screen.width - sum(widths) - 2 * len(widths) - cell_len(note.plain)
+            title.truncate(max(title_width, 1), overflow="ellipsis")
         screen.line(Text(name, style or "cyan"), Text(f"  {'  '.join(cells)}  ", "dim"), title, note)
     if len(shown) < len(sessions):
         screen.line(Text(f"and {len(sessions) - len(shown):,} more; use --limit 0 to list all", "dim"))
+    screen.flush()
 
 
 def _row(info: SessionInfo, short: str, now: datetime, folders: bool) -> _Row:
     folder = one_line(os.path.basename(info.project or "") or "?", _MAX_FOLDER_WIDTH)
     messages = "?" if info.messages is None else str(info.messages)
     cells = (one_line(short), ago(info.updated, now), messages, _RELEASES[info.generation])
-    note = why_not(info) or ""
+    note = why_not_resumable(info) or ""
     return _Row((*cells, folder) if folders else cells, one_line(info.title or "-", 200), note)
 
 
 def _fitted(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Pad the cells to the widths of the columns; numbers are right-aligned."""
+    """Pad the cells of a line to the widths of the columns.
+
+    The number of messages is aligned right.
+    """
     fitted = []
     for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
         fitted.append(cell.rjust(width) if number == 2 else set_cell_size(cell, width))

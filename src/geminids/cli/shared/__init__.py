@@ -1,1 +1,1 @@
-"""Parts that several commands use."""
+"""Modules that several commands use."""

@@ -1,4 +1,4 @@
-"""Follow a run to its end: print and save its events, and stop it on signals."""
+"""Follow a run until it ends: print and save its events, and stop it when a signal arrives."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING
 
+import anyio
 import click
 
 from geminids.cli.shared.signals import stop_on_signals
@@ -13,89 +14,91 @@ from geminids.errors import GeminidsError
 from geminids.events.model import Event, encode_event
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
+from geminids.views import plain
+from geminids.views.plain import DialectOutput
 
 if TYPE_CHECKING:
-    from anyio import CancelScope
-
     from geminids.cli.shared.ask_permission import Asker
     from geminids.run.run import Run
-    from geminids.views.plain import DialectOutput
     from geminids.views.terminal.terminal import TerminalView
-    from geminids.warm.owner.owner_run import RemoteRun
+    from geminids.warm.owner.run import RemoteRun
 
 __all__ = ["follow"]
 
-# After a stop, wait this long for a blocked reader of stdout.
+# How many seconds to wait for the reader of stdout, if it does not read, after the run was stopped.
 _READER_TIMEOUT = 1.0
 _TICK = 0.1
 
 
 def follow(
-    agent: Run | RemoteRun,
+    run: Run | RemoteRun,
     output: str,
     sink: IO[bytes] | None,
     asker: Asker | None = None,
     printer: DialectOutput | None = None,
 ) -> Result:
-    """Read the events to the end. Exit with 141 if the reader of stdout is gone.
+    """Print the events of a run until the run ends, and return the result of the run.
 
-    `printer` prints the events if the output is a dialect.
+    `output` is the format. Events are also saved to `sink`, if it is set. `asker` asks the user for
+    permissions. `printer` prints the events if the format is a dialect.
+
+    If the program that reads stdout has ended, the process exits with code 141.
     """
-    import anyio
-
-    follower = _Follower(agent, output, sink, asker, printer)
+    follower = _Follower(run, output, sink, asker, printer)
     try:
         anyio.run(follower.follow)
     finally:
         follower.close()
     if follower.stuck:
-        # A thread is blocked in a write that nobody reads: a normal exit would wait for it.
+        # A thread is blocked, because nobody reads what it writes. A normal exit would wait for it.
         os._exit(EXIT_CODES["interrupted"])
     if follower.write_error is not None:
         raise GeminidsError(f"cannot write the output: {follower.write_error}")
     if follower.reader_gone:
-        # Not BrokenPipeError: click turns it into exit code 1.
+        # Do not raise BrokenPipeError: click would exit with code 1.
         raise click.exceptions.Exit(141)
-    return agent.result
+    return run.result
 
 
 class _Follower:
-    """Writes in a thread: a reader that blocks (a paused pager) must not delay the deadlines."""
+    """Prints and saves the events of a run.
+
+    Events are printed in a separate thread. So the timeouts of the run still work if the program
+    that reads stdout (a pager, for example) stops reading.
+    """
 
     def __init__(
         self,
-        agent: Run | RemoteRun,
+        run: Run | RemoteRun,
         output: str,
         sink: IO[bytes] | None,
         asker: Asker | None,
         printer: DialectOutput | None,
     ) -> None:
-        self._agent = agent
+        self._run = run
         self._sink = sink
         self._asker = asker
-        self._view = _terminal_view(agent, asker) if output == "pretty" else None
+        self._view = _terminal_view(run, asker) if output == "pretty" else None
         self._show: Callable[..., None]
         self._close: Callable[[], None]
         view = self._view or printer
-        self._show, self._close = (view.show, view.close) if view else _plain(output, agent)
+        self._show, self._close = (view.show, view.close) if view else _plain_printer(output, run)
         self.reader_gone = False
         self.stuck = False
         self.write_error: str | None = None
 
     async def follow(self) -> None:
-        import anyio
-
         self._stopped = anyio.Event()
         self._write_lock = anyio.CapacityLimiter(1)
         if self._asker is not None:
             self._asker.writing = self._write_lock
-        async with anyio.create_task_group() as tasks, self._agent:
-            tasks.start_soon(stop_on_signals, self._agent, self._on_stop)
+        async with anyio.create_task_group() as tasks, self._run:
+            tasks.start_soon(stop_on_signals, self._run, self._on_stop)
             if self._view:
                 tasks.start_soon(self._show_stopping, self._view)
                 if self._view.live:
                     tasks.start_soon(self._tick, self._view)
-            while (batch := await self._agent.next_batch()) is not None:
+            while (batch := await self._run.next_batch()) is not None:
                 self._save(batch)
                 await self._write(self._show, *batch)
                 if self._asker is not None:
@@ -109,33 +112,33 @@ class _Follower:
 
     def close(self) -> None:
         if not self.stuck:
-            self._put(self._close)
+            self._write_now(self._close)
 
     async def _write(self, write: Callable[..., None], *events: Event) -> None:
-        """Write in the thread; after a stop, give up on a reader that blocks."""
-        import anyio
+        """Call `write` with these events in a separate thread, and wait until the call has ended.
 
+        After the run was stopped, wait at most one second, because the program that reads stdout
+        may no longer read. Do nothing if stdout has already failed.
+        """
         if self.stuck or self.reader_gone or self.write_error:
             return
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._abandon_write, tasks.cancel_scope)
             await anyio.to_thread.run_sync(
-                self._put, write, *events, abandon_on_cancel=True, limiter=self._write_lock
+                self._write_now, write, *events, abandon_on_cancel=True, limiter=self._write_lock
             )
             tasks.cancel_scope.cancel()
         if self.reader_gone or self.write_error:
-            # Stop the run in order: its last events are still saved.
-            self._agent.stop()
+            # Stop the run in the normal way, so that its last events are still saved.
+            self._run.stop()
 
-    async def _abandon_write(self, scope: CancelScope) -> None:
-        import anyio
-
+    async def _abandon_write(self, scope: anyio.CancelScope) -> None:
         await self._stopped.wait()
         await anyio.sleep(_READER_TIMEOUT)
         self.stuck = True
         scope.cancel()
 
-    def _put(self, write: Callable[..., None], *events: Event) -> None:
+    def _write_now(self, write: Callable[..., None], *events: Event) -> None:
         try:
             if not self.reader_gone:
                 write(*events)
@@ -149,18 +152,17 @@ class _Follower:
             return
         rest = memoryview(b"".join(encode_event(event) + b"\n" for event in batch))
         try:
-            while rest:  # the file is unbuffered, so a write may be partial
+            while rest:  # the file is unbuffered, so a write can write only a part
                 rest = rest[self._sink.write(rest) :]
         except OSError as error:
-            # Stop the run: a recording with gaps is of no use.
+            # Stop the run, because a recording with missing events is not useful.
             self._sink = None
             self.write_error = f"--save-events: {error.strerror}"
-            self._agent.stop()
+            self._run.stop()
 
     async def _tick(self, view: TerminalView) -> None:
-        """Update the elapsed time while no events arrive."""
-        import anyio
-
+        """Update the status line regularly, so that the time in it is right even while no events
+        arrive."""
         while True:
             await anyio.sleep(_TICK)
             await self._write(view.tick)
@@ -170,21 +172,19 @@ class _Follower:
         await self._write(view.stopping)
 
 
-def _terminal_view(agent: Run | RemoteRun, asker: Asker | None) -> TerminalView:
+def _terminal_view(run: Run | RemoteRun, asker: Asker | None) -> TerminalView:
     from geminids.views.terminal.terminal import TerminalView
 
     if asker is not None:
         from geminids.views.permission import AskingView
 
-        asker.view = AskingView(offline=agent.options.offline, home=str(agent.options.home))
+        asker.view = AskingView(offline=run.options.offline, home=str(run.options.home))
         return asker.view
-    return TerminalView(offline=agent.options.offline, home=str(agent.options.home))
+    return TerminalView(offline=run.options.offline, home=str(run.options.home))
 
 
-def _plain(output: str, agent: Run | RemoteRun) -> tuple[Callable[..., None], Callable[[], None]]:
-    """The functions that print a batch of events and flush the output."""
-    from geminids.views import plain
-
+def _plain_printer(output: str, run: Run | RemoteRun) -> tuple[Callable[..., None], Callable[[], None]]:
+    """Return two functions for the format `output`: one prints events, the other flushes stdout."""
     if output == "events":
         return plain.print_events, plain.flush
-    return (plain.print_answer if agent.options.schema is None else plain.print_value), plain.flush
+    return (plain.print_answer if run.options.schema is None else plain.print_value), plain.flush

@@ -1,19 +1,17 @@
-"""The keyboard during a turn: keys are not echoed, and one key answers a permission question."""
+"""Read the keyboard while a run or a turn is active: one key answers a permission request."""
 
 from __future__ import annotations
 
 import os
 import select
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from geminids.events.model import Choice, PermissionAsked
+from geminids.views.terminal.chat import ChatView
 from geminids.views.terminal.chat_permission import is_cut
-from geminids.warm.permissions.decide import Said
-
-if TYPE_CHECKING:
-    from geminids.views.terminal.chat import ChatView
+from geminids.warm.permissions.answer import PermissionAnswer
 
 __all__ = [
     "ask_for_key",
@@ -30,41 +28,41 @@ _READ_SIZE = 4096
 
 @contextmanager
 def no_echo(fd: int) -> Iterator[None]:
-    """Do not echo typed text into the output; it stays in the buffer for the next prompt."""
-    import termios
+    """Inside this `with` block, the terminal does not show typed text, but keeps the text for the
+    next prompt.
 
+    `fd` is the file descriptor of the terminal.
+    """
     with _changed(fd, off=termios.ECHO):
         yield
 
 
 @contextmanager
 def single_keys(fd: int) -> Iterator[None]:
-    """Deliver each key as it is pressed; Ctrl-C is still a signal."""
-    import termios
+    """Inside this `with` block, each key can be read as soon as it is pressed, and is not shown.
 
+    Ctrl-C still sends a signal.
+    """
     with _changed(fd, off=termios.ECHO | termios.ICANON):
         yield
 
 
 @contextmanager
 def line_editing(fd: int) -> Iterator[None]:
-    """Restore normal line input inside `no_echo` or `single_keys`."""
-    import termios
-
+    """Inside this `with` block, the terminal reads whole lines again. Use it in a block of
+    `no_echo` or `single_keys`."""
     with _changed(fd, on=termios.ECHO | termios.ICANON):
         yield
 
 
 @contextmanager
 def _changed(fd: int, *, off: int = 0, on: int = 0) -> Iterator[None]:
-    import termios
-
     try:
         before = termios.tcgetattr(fd)
         now = [*before[:3], before[3] & ~off | on, *before[4:]]
         termios.tcsetattr(fd, termios.TCSANOW, now)
     except termios.error:
-        # The terminal is gone: the next read reports it.
+        # The terminal was closed. The next read reports this.
         yield
         return
     try:
@@ -77,7 +75,10 @@ def _changed(fd: int, *, off: int = 0, on: int = 0) -> Iterator[None]:
 
 
 def read_keys(fd: int, seconds: float) -> str | None:
-    """The keys pressed so far; None if none within `seconds`, "" if the terminal is gone."""
+    """Return the keys that were pressed; wait up to `seconds` for the first one.
+
+    Return None if no key was pressed, or an empty string if the terminal was closed.
+    """
     if not select.select([fd], [], [], seconds)[0]:
         return None
     try:
@@ -87,15 +88,16 @@ def read_keys(fd: int, seconds: float) -> str | None:
 
 
 def wait_for_silence(fd: int, seconds: float) -> None:
-    """Discard keys until none is pressed for `seconds`: they were typed before reading the question."""
+    """Read and ignore keys until no key is pressed for `seconds`.
+
+    Keys that were pressed before a question appeared must not count as its answer.
+    """
     while read_keys(fd, seconds):
         pass
 
 
 def discard_input(fd: int) -> None:
-    """Discard typed text that was not read yet."""
-    import termios
-
+    """Discard the text that the user has typed and that was not read yet."""
     try:
         termios.tcflush(fd, termios.TCIFLUSH)
     except termios.error:
@@ -103,7 +105,7 @@ def discard_input(fd: int) -> None:
 
 
 _TICK = 0.1
-# Seconds without a key before a key counts as an answer.
+# How many seconds no key must be pressed before the question is shown.
 _SILENCE = 0.25
 _ANSWERS: dict[str, tuple[Choice, str]] = {
     "y": ("allow", "yes"),
@@ -111,7 +113,7 @@ _ANSWERS: dict[str, tuple[Choice, str]] = {
     "n": ("deny", "no"),
     "r": ("deny", "no"),
 }
-# Enter alone, Ctrl-D, and words that arrived in one read.
+# Other input that means one of these keys: Enter alone, Ctrl-D, and words that were read at once.
 _ALIASES = {"": "n", "\x04": "n", "yes": "y", "no": "n", "always": "a"}
 _NO = "the user answered no"
 
@@ -122,8 +124,12 @@ def ask_for_key(
     fd: int,
     is_open: Callable[[], bool],
     read_reason: Callable[[], str | None] | None = None,
-) -> Said | None:
-    """Show the question and wait for a key; None as soon as the question is no longer open."""
+) -> PermissionAnswer | None:
+    """Show a permission request and return the user's answer.
+
+    Return None if `is_open` becomes false before the user answers. `read_reason` reads a line with
+    the reason for a denial; without it, the user cannot give a reason.
+    """
     view.ask(asked)
     with single_keys(fd):
         wait_for_silence(fd, _SILENCE)
@@ -138,21 +144,25 @@ def ask_for_key(
             key = _key(fd, is_open, valid)
     if key is None:
         view.answered("")
-        view.go_on()
+        view.end_question()
         return None
     choice, word = _ANSWERS[key]
     view.answered(word)
     reason = read_reason() if read_reason and key == "r" else None
-    view.go_on()
-    return Said(choice, "person", reason or _NO if choice == "deny" else None)
+    view.end_question()
+    return PermissionAnswer(choice, "person", reason or _NO if choice == "deny" else None)
 
 
 def _key(fd: int, is_open: Callable[[], bool], valid: set[str]) -> str | None:
-    """The first valid key. An escape sequence, as of an arrow key, is not one."""
+    """Wait until the user presses one of the keys in `valid`, and return it.
+
+    Other keys are ignored. Return None if `is_open` becomes false, or "n" if the terminal was
+    closed.
+    """
     while is_open():
         keys = read_keys(fd, _TICK)
         if keys == "":
-            return "n"  # the terminal is gone
+            return "n"  # the terminal was closed
         if keys is not None:
             word = keys.strip("\r\n").lower()
             if (key := _ALIASES.get(word, word)) in valid:

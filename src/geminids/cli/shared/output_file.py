@@ -1,4 +1,4 @@
-"""Write a command's output to stdout, or to a file that appears complete or not at all."""
+"""Write the output of a command to stdout or to a file."""
 
 from __future__ import annotations
 
@@ -17,23 +17,32 @@ __all__ = ["check_output_path", "write_output"]
 
 
 def check_output_path(out: str, *, force: bool) -> Path:
-    """The path to write; raises if it exists, unless `force`. Called before any work is done."""
+    """Check the path of the output file, and return it with links resolved.
+
+    Raises `GeminidsError` if the file exists and `force` is not set, if `out` is something other
+    than a regular file, or if `out` cannot be checked. Call this before the output is computed.
+    """
     target = Path(os.path.realpath(out))
     try:
         status = target.stat()
     except FileNotFoundError:
         return target
     except (OSError, ValueError) as error:
-        raise _cannot(out, error) from None
+        raise _write_error(out, error) from None
     if not stat.S_ISREG(status.st_mode):
-        raise GeminidsError(f"{out} exists and is not a file", hint="Name another file with --out.")
+        raise GeminidsError(f"{out} exists and is not a regular file", hint="Name another file with --out.")
     if not force:
         raise GeminidsError(f"{out} already exists", hint="Use --force to overwrite it.")
     return target
 
 
 def write_output(pieces: Iterable[bytes], target: Path | None, *, force: bool = False) -> None:
-    """Write to stdout, or to a file with mode 0600 that appears only when it is complete."""
+    """Write the output to the file `target`, or to stdout if `target` is None.
+
+    Only the current user can read the file. The file appears under its name only when it is
+    complete. With `force`, an existing file is replaced. Raises `GeminidsError` if the output
+    cannot be written.
+    """
     if target is None:
         _print(pieces)
         return
@@ -41,7 +50,7 @@ def write_output(pieces: Iterable[bytes], target: Path | None, *, force: bool = 
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except (OSError, ValueError) as error:
-        raise _cannot(str(target), error) from None
+        raise _write_error(str(target), error) from None
     try:
         with os.fdopen(fd, "wb") as out:
             for piece in pieces:
@@ -50,7 +59,7 @@ def write_output(pieces: Iterable[bytes], target: Path | None, *, force: bool = 
             os.fsync(fd)
         _publish(draft, target, force)
     except OSError as error:
-        raise _cannot(str(target), error) from None
+        raise _write_error(str(target), error) from None
     finally:
         draft.unlink(missing_ok=True)
 
@@ -64,7 +73,7 @@ def _publish(draft: Path, target: Path, force: bool) -> None:
     except FileExistsError:
         raise GeminidsError(f"{target} already exists", hint="Use --force to overwrite it.") from None
     except OSError:
-        os.rename(draft, target)  # a file system without links
+        os.rename(draft, target)  # the file system may not support hard links
 
 
 def _print(pieces: Iterable[bytes]) -> None:
@@ -74,22 +83,23 @@ def _print(pieces: Iterable[bytes]) -> None:
     for piece in pieces:
         if out.isatty():
             text = clean(piece.decode("utf-8", "replace"))
-            _put(out.write, text.encode(out.encoding, "replace").decode(out.encoding))
+            _write_stdout(out.write, text.encode(out.encoding, "replace").decode(out.encoding))
         else:
-            _put(out.buffer.write, piece)
-    _put(out.flush)
+            _write_stdout(out.buffer.write, piece)
+    _write_stdout(out.flush)
 
 
-def _put(write: Callable[..., object], *text: object) -> None:
+def _write_stdout(write: Callable[..., object], *text: object) -> None:
     try:
         write(*text)
     except BrokenPipeError:
-        # The reader is gone. Not BrokenPipeError: click turns it into exit code 1.
+        # The reader of stdout has ended. Do not raise BrokenPipeError: click would exit with code
+        # 1.
         raise click.exceptions.Exit(141) from None
     except OSError as error:
         raise GeminidsError(f"cannot write to stdout: {error.strerror}") from None
 
 
-def _cannot(out: str, error: Exception) -> GeminidsError:
+def _write_error(out: str, error: Exception) -> GeminidsError:
     why = getattr(error, "strerror", None) or str(error)
     return GeminidsError(f"cannot write {out}: {why}", hint="Name another file with --out.")

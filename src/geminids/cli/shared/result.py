@@ -1,17 +1,18 @@
-"""The exit code of a result, and the failure message on stderr."""
+"""Print why a run failed or could not start, and return the exit code of the command."""
 
 from __future__ import annotations
 
 import click
 
+from geminids.launch.errors import Refused
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
 
-__all__ = ["exit_code", "print_failure"]
+__all__ = ["exit_code", "print_failure", "print_refusal"]
 
 
 def exit_code(result: Result) -> int:
-    """The exit code of a result, as documented in `geminids run --help`."""
+    """Return the exit code for the result of a run. `geminids run --help` lists the codes."""
     kind = result.failure.kind if result.failure is not None else None
     if kind == "cli_missing":
         return 127
@@ -21,14 +22,22 @@ def exit_code(result: Result) -> int:
 
 
 def print_failure(result: Result) -> None:
-    """Print why a run failed to stderr: in a pipe, stdout holds only the answer."""
+    """If a run failed, print the reason and the hint to stderr, because only the answer may be on
+    stdout."""
     if result.ok:
         return
     kind = f" ({result.failure.kind})" if result.failure else ""
-    # Without a failure, print only the reason ("interrupted by SIGINT"), not the outcome before it.
-    # Its second line is the next step: indent it as a hint.
+    # Without a failure, print only the reason ("interrupted by SIGINT"), without the outcome. If
+    # the reason has a second line, it says what to do: indent it like a hint.
     reason = (result.reason or result.outcome).replace("\n", "\n  ")
     message = f"{result.outcome}{kind}: {result.reason}" if result.failure else reason
     click.echo(f"geminids: {message}", err=True)
     if result.failure and result.failure.hint:
         click.echo(f"  {result.failure.hint}", err=True)
+
+
+def print_refusal(refused: Refused) -> int:
+    """Print why a run cannot start to stderr, and return the exit code."""
+    click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
+    click.echo(f"  {refused.failure.hint}", err=True)
+    return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)

@@ -1,4 +1,4 @@
-"""Ctrl-C and other signals: the first asks a run or a turn to stop, the second ends it at once."""
+"""Handle Ctrl-C and other signals: the first stops a run, the second ends it immediately."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geminids.run.run import Run
-    from geminids.warm.owner.owner_run import RemoteRun
+    from geminids.warm.owner.run import RemoteRun
 
 __all__ = ["HungUp", "Interrupts", "collect_signals", "stop_on_signals"]
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _early: list[int] = []
-"""Signals that arrived before the event loop ran."""
+"""The signals that arrived before the event loop was started."""
 
 
 @contextmanager
 def collect_signals() -> Iterator[None]:
-    """Collect signals until the event loop handles them: the CLI is already running by then."""
+    """Inside this `with` block, collect the signals that arrive. `stop_on_signals` handles them
+    later.
+
+    This is needed because the CLI is started before the event loop, and a signal can arrive in
+    between.
+    """
     _early.clear()
     with _handled(_collect):
         yield
@@ -38,7 +43,7 @@ def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
 
 
 def _stopping_signals() -> list[signal.Signals]:
-    """The signals that stop us, without those that our parent ignores (`nohup`, a shell's `&`)."""
+    """Return the signals to handle. A signal that is ignored (under `nohup`) stays ignored."""
     return [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -47,7 +52,8 @@ def _collect(number: int, frame: FrameType | None) -> None:
 
 
 async def stop_on_signals(run: Run | RemoteRun, on_stop: Callable[[], None]) -> None:
-    """Stop the run and call `on_stop` at each signal, beginning with the collected ones."""
+    """Stop the run and call `on_stop` at each signal. Signals that `collect_signals` has collected
+    are handled first."""
     import anyio
 
     def stop(number: int) -> None:
@@ -62,15 +68,19 @@ async def stop_on_signals(run: Run | RemoteRun, on_stop: Callable[[], None]) -> 
 
 
 class HungUp(Exception):
-    """The terminal was closed, or another process asked us to end."""
+    """Raised if the terminal was closed, or if another process asked this process to end."""
 
 
 class Interrupts:
-    """Handles signals within `with interrupts.handled()`. Ignored signals stay ignored."""
+    """Handles the signals of a chat inside `with interrupts.handled()`.
+
+    While the user types a prompt, a signal raises an exception. At other times, a signal is stored
+    until `take` returns it.
+    """
 
     def __init__(self) -> None:
         self.typed = ""
-        """The text in the input line when Ctrl-C was pressed at the prompt."""
+        """The text that was in the input line when the user pressed Ctrl-C."""
         self._prompting = False
         self._pending: list[int] = []
 
@@ -81,7 +91,9 @@ class Interrupts:
 
     @contextmanager
     def prompting(self) -> Iterator[None]:
-        """While the user types: Ctrl-C raises KeyboardInterrupt, another signal `HungUp`."""
+        """Inside this `with` block, while the user types a prompt, Ctrl-C raises KeyboardInterrupt,
+        and any other signal raises `HungUp`. If the oldest stored signal is not that of Ctrl-C,
+        raise `HungUp` at once."""
         number = self.take()
         if number is not None and number != signal.SIGINT:
             raise HungUp
@@ -92,7 +104,7 @@ class Interrupts:
             self._prompting = False
 
     def take(self) -> int | None:
-        """Remove and return the oldest pending signal."""
+        """Remove the oldest stored signal and return its number; None if no signal is stored."""
         return self._pending.pop(0) if self._pending else None
 
     @property

@@ -1,4 +1,4 @@
-"""The output of `geminids skills list`: skills by tier, highest first."""
+"""Print the output of `geminids skills list`: all skills, grouped by where they are stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from geminids.gemini import Release
 from geminids.gemini.skills.find import TIERS, Skill, Tier
 from geminids.views.sanitize import one_line
 
-__all__ = ["Listing", "as_rows", "print_table"]
+__all__ = ["SkillList", "as_rows", "print_table"]
 
 _TITLES: dict[Tier, str] = {
     "workspace-agents": "this folder, .agents/skills",
@@ -25,24 +25,30 @@ _TITLES: dict[Tier, str] = {
     "extension": "extensions",
     "built-in": "built in",
 }
-_WIDEST_NAME = 32
+_MAX_NAME_WIDTH = 32
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of the list."""
+class SkillList(msgspec.Struct, frozen=True, kw_only=True):
+    """All skills that the CLI can find, and the facts that decide which of them a run uses."""
 
     release: Release
     cwd: str
     home: str
     skills: tuple[Skill, ...]
     recorded: frozenset[str]
-    """Folders that the user added."""
-    vouched: frozenset[str]
-    """Added folders that have not changed since."""
+    """The folders of the skills that the user added with `geminids skills add`."""
+    unchanged: frozenset[str]
+    """The folders of the skills that the user added and that have not changed since they were
+    added."""
     untrusted: tuple[Skill, ...]
+    """The skills of the working folder that a run ignores.
+
+    The user has not added them, or they have changed since they were added.
+    """
 
     def why_not(self, skill: Skill) -> str | None:
-        """Why a default run does not use this skill; None if it does."""
+        """Return why a run with default options does not use this skill; None if the run uses the
+        skill."""
         if skill.shadowed_by is not None:
             return f"shadowed by {self.short(skill.shadowed_by)}"
         if skill.off is not None:
@@ -52,15 +58,16 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def short(self, path: str) -> str:
-        """The path relative to the working folder or the home, if it is inside one of them."""
+        """Shorten a path: if it is inside the working folder or the home, return it relative to
+        that folder. Otherwise return it unchanged."""
         for top, prefix in ((self.cwd, ""), (self.home, "~/")):
             if path.startswith(f"{top}{os.sep}"):
                 return one_line(prefix + path[len(top) + 1 :])
         return one_line(path)
 
 
-def as_rows(listing: Listing) -> list[dict[str, Any]]:
-    """The skills for `--json`."""
+def as_rows(skill_list: SkillList) -> list[dict[str, Any]]:
+    """Return the skills as JSON objects for `--json`."""
     return [
         {
             "name": skill.name,
@@ -71,43 +78,46 @@ def as_rows(listing: Listing) -> list[dict[str, Any]]:
             "wins": skill.wins,
             "shadowed_by": skill.shadowed_by,
             "off": skill.off,
-            "added": skill.folder in listing.vouched,
-            "in_default_run": listing.why_not(skill) is None,
-            "why_not": listing.why_not(skill),
+            "added": skill.folder in skill_list.unchanged,
+            "in_default_run": skill_list.why_not(skill) is None,
+            "why_not": skill_list.why_not(skill),
         }
-        for skill in listing.skills
+        for skill in skill_list.skills
     ]
 
 
-def print_table(listing: Listing) -> None:
-    """Print one block per tier. A skill that a default run does not use is dim, with the reason."""
-    if not listing.skills:
+def print_table(skill_list: SkillList) -> None:
+    """Print the skills, those with the highest precedence first.
+
+    A skill that a run with default options does not use is shown dim, with the reason.
+    """
+    if not skill_list.skills:
         click.echo("There are no skills. Add one: geminids skills add FOLDER")
         return
-    width = min(_WIDEST_NAME, max(len(one_line(skill.name)) for skill in listing.skills))
+    width = min(_MAX_NAME_WIDTH, max(len(one_line(skill.name)) for skill in skill_list.skills))
     for tier in reversed(TIERS):
-        members = [skill for skill in listing.skills if skill.tier == tier]
+        members = [skill for skill in skill_list.skills if skill.tier == tier]
         if members:
-            click.secho(_TITLES[tier].format(home=_tilde(listing.home)), bold=True)
+            click.secho(_TITLES[tier].format(home=_tilde(skill_list.home)), bold=True)
             for skill in sorted(members, key=lambda skill: skill.name):
-                for line in _lines(listing, skill, width):
+                for line in _lines(skill_list, skill, width):
                     click.echo(line)
-    untrusted = {skill.file for skill in listing.untrusted}
-    if any(skill.file in untrusted for skill in listing.skills):
+    untrusted = {skill.file for skill in skill_list.untrusted}
+    if any(skill.file in untrusted for skill in skill_list.skills):
         hint = "A run uses a folder's own skills only after you add them: geminids skills add"
         click.secho(hint, dim=True)
 
 
-def _lines(listing: Listing, skill: Skill, width: int) -> Iterator[str]:
-    why = listing.why_not(skill)
-    name = one_line(skill.name, _WIDEST_NAME) or "(no name)"
-    room = max(20, shutil.get_terminal_size().columns - width - 5)
-    description = one_line(skill.description, room)
+def _lines(skill_list: SkillList, skill: Skill, width: int) -> Iterator[str]:
+    why = skill_list.why_not(skill)
+    name = one_line(skill.name, _MAX_NAME_WIDTH) or "(no name)"
+    description_width = max(20, shutil.get_terminal_size().columns - width - 5)
+    description = one_line(skill.description, description_width)
     yes, no = ("✓", "✗") if "utf" in (sys.stdout.encoding or "").lower() else ("+", "-")
     mark = click.style(yes, fg="green") if why is None else click.style(no, fg="yellow")
     yield f"{mark} {name:<{width}}  {click.style(description, dim=why is not None)}"
-    notes = [note for note in (why, f"of {skill.extension}" if skill.extension else None) if note]
-    if skill.folder in listing.vouched:
+    notes = [note for note in (why, f"from extension {skill.extension}" if skill.extension else None) if note]
+    if skill.folder in skill_list.unchanged:
         notes.append("added by you")
     if notes:
         yield click.style(f"  {'':<{width}}  {', '.join(notes)}", dim=True)

@@ -1,4 +1,4 @@
-"""A run as SubLang's agent events: `init`, text, tools, errors, and one `done` at the end."""
+"""Translate a run to SubLang's agent events: `init`, text, tools, errors, and one `done`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from geminids.dialects.agent_events.ending import ending_of
+from geminids.dialects.agent_events.done import done_of
 from geminids.dialects.agent_events.model import (
+    AgentCapabilities,
     AgentEvent,
-    Capabilities,
     Done,
     Error,
     Init,
@@ -62,7 +62,12 @@ _REPORTED: dict[str, Any] = {}
 
 
 class Translator:
-    """Translates the events of one run. It accepts any events without raising."""
+    """Translates the events of one run to agent events. No event raises an exception.
+
+    `disallowed_tools` are listed in `init`. `resume` is the id of the session that the run was to
+    resume. If the run was interrupted before the CLI reported a session, `resume` becomes the
+    resume token in `done`.
+    """
 
     def __init__(
         self,
@@ -77,8 +82,11 @@ class Translator:
         self._session = ""
         self._run_id = ""
         self._model: str | None = None
+        self._tools: tuple[str, ...] | None = None
         self._held_start: Started | None = None
-        """The start of the run, held until its session is known."""
+        """The `Started` event of the run; None before this event and after `init` was emitted."""
+        self._is_identified = False
+        """Whether the CLI has reported the session. The same notice can also name the model."""
         self._before_init: list[AgentEvent] = []
         self._has_emitted_init = False
         self._has_emitted_done = False
@@ -90,7 +98,7 @@ class Translator:
         self._failed_request = False
 
     def translate(self, events: Sequence[Event]) -> list[AgentEvent]:
-        """Translate a batch of events. Nothing is returned after a `done`."""
+        """Translate a batch of events. After a `done`, the result is always empty."""
         out: list[AgentEvent] = []
         for event in events:
             if self._has_emitted_done:
@@ -118,7 +126,8 @@ class Translator:
         return out
 
     def finish(self) -> list[AgentEvent]:
-        """Return the missing `done`, with an error, if no `Finished` came."""
+        """Return an `error` and a `done` event if the events ended without `Finished`; otherwise an
+        empty list."""
         if self._has_emitted_done:
             return []
         first, last = self._times or (0, 0)
@@ -143,21 +152,28 @@ class Translator:
         )
 
     def _begin(self, out: list[AgentEvent]) -> None:
-        """Emit `init`, and then the events that came before it."""
+        """Emit `init`, and then the events that waited for it. A second call has no effect."""
         if self._has_emitted_init:
             return
         self._has_emitted_init = True
         started, self._held_start = self._held_start, None
         self._session = self._session or self._run_id or "unknown"
         if started is not None:
-            capabilities = Capabilities(
-                tools_known=False, tools_source="unavailable", disallowed_tools=self._disallowed
+            capabilities = AgentCapabilities(
+                tools_known=self._tools is not None,
+                tools_source="unavailable" if self._tools is None else "gateway",
+                disallowed_tools=self._disallowed,
             )
-            init = Init(model=self._model or "unknown", cwd=started.cwd, tools=(), capabilities=capabilities)
+            init = Init(
+                model=self._model or "unknown",
+                cwd=started.cwd,
+                tools=self._tools or (),
+                capabilities=capabilities,
+            )
             metadata = Metadata(
                 run_id=started.run_id,
                 cli_version=started.cli_version,
-                lane=started.lane,
+                transport=started.transport,
                 approval=started.approval,
             )
             out.append(self._new("init", started.at, init, metadata))
@@ -165,7 +181,8 @@ class Translator:
         self._before_init.clear()
 
     def _end_message(self, at: int, out: list[AgentEvent]) -> None:
-        """Emit the whole message after its deltas."""
+        """Emit the complete text of the current message, after its pieces were emitted as deltas.
+        `at` is the time in Unix milliseconds."""
         if content := self._text.getvalue():
             out.append(self._new("text", at, Text(content=content)))
             self._text = StringIO()
@@ -177,14 +194,11 @@ class Translator:
         self._model = event.model or self._model
         if not self._has_emitted_init and self._held_start is None:
             self._held_start = event
-            if event.session_id and event.model:
-                self._begin(out)
+            self._is_identified = bool(event.session_id and event.model)
 
     def _on_notice(self, event: Notice, out: list[AgentEvent]) -> None:
-        if self._held_start is not None and (session := event.session) is not None:
-            self._session = self._session or session.session_id
-            self._model = self._model or session.model
-            self._begin(out)
+        if self._held_start is not None:
+            self._complete_start(event, out)
         self._failed_request = self._failed_request or is_failed_request(event)
         notice = notice_of(event)
         if notice is not None:
@@ -192,6 +206,18 @@ class Translator:
             (out if self._has_emitted_init else self._before_init).append(
                 self._new(kind, event.at, payload, metadata)
             )
+
+    def _complete_start(self, notice: Notice, out: list[AgentEvent]) -> None:
+        """Read the session, the model and the tools from a notice. Emit `init` when the session and
+        the tools are known, or if the run stalls (makes no progress) before that."""
+        if (session := notice.session) is not None:
+            self._session = self._session or session.session_id
+            self._model = self._model or session.model
+            self._is_identified = True
+        if notice.tools is not None:
+            self._tools = notice.tools
+        if (self._is_identified and self._tools is not None) or notice.stall is not None:
+            self._begin(out)
 
     def _on_thought(self, event: model.Thought, out: list[AgentEvent]) -> None:
         self._begin(out)
@@ -207,7 +233,7 @@ class Translator:
     def _on_tool_finished(self, event: ToolFinished, out: list[AgentEvent]) -> None:
         self._begin(out)
         if event.id not in self._inputs:
-            # Emit the call before its result, also if its start was not reported.
+            # Emit the call before its result, even if its start was not reported.
             self._inputs[event.id] = event.input
             out.append(self._new("tool_use", event.at, *use_of(event)))
         with_input = self._inputs[event.id] is None
@@ -235,8 +261,8 @@ class Translator:
         self._end_message(event.at, out)
         failed = self._failed_request or (event.failure is not None and event.failure.http_status is not None)
         tokens = tokens_of(event, self._requests, failed_request=failed)
-        usage = AgentUsage(len(self._inputs), tokens, cost_of(event))
-        error, done = ending_of(event, usage, was_started=was_started, resume=self._resume)
+        usage = AgentUsage(len(self._inputs), tokens, cost_of(event, tokens, failed_request=failed))
+        error, done = done_of(event, usage, was_started=was_started, resume=self._resume)
         if error is not None:
             out.append(self._new("error", event.at, *error))
         out.append(self._new("done", event.at, *done))
@@ -262,7 +288,7 @@ _encode = msgspec.json.Encoder().encode_lines
 def _lines(events: Sequence[AgentEvent]) -> bytes:
     try:
         return _encode(events) if events else b""
-    except UnicodeEncodeError:  # a half character: encode line by line, which replaces it
+    except UnicodeEncodeError:  # a lone surrogate: `encode_agent_event` replaces it
         return b"".join(encode_agent_event(event) + b"\n" for event in events)
 
 

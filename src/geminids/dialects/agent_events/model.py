@@ -1,4 +1,4 @@
-"""SubLang's agent events: nine types with their payloads, encoding and decoding."""
+"""SubLang's agent events: nine types with their payloads, and how to encode and decode them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from geminids.events.model import Change
 
 __all__ = [
     "PAYLOADS",
+    "AgentCapabilities",
     "AgentEvent",
-    "Capabilities",
     "Done",
     "Error",
     "Init",
@@ -34,8 +34,12 @@ class _Payload(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     pass
 
 
-class Capabilities(_Payload, frozen=True, kw_only=True):
-    """What is known about the agent's tools. Gemini CLI does not report them."""
+class AgentCapabilities(_Payload, frozen=True, kw_only=True):
+    """Whether the agent's tools are known, and what reported them.
+
+    `tools_source` is `gateway` if the gateway read them from the CLI's first request, and
+    `unavailable` if they are not known.
+    """
 
     tools_known: bool
     tools_source: str
@@ -43,13 +47,13 @@ class Capabilities(_Payload, frozen=True, kw_only=True):
 
 
 class Init(_Payload, frozen=True, kw_only=True):
-    """The run started."""
+    """The start of the run."""
 
     model: str
     cwd: str
     tools: tuple[str, ...]
     capabilities: Any = None
-    """`Capabilities`, or the value of another agent."""
+    """`AgentCapabilities` in events of geminids; events of other agents may contain another value."""
 
 
 class Text(_Payload, frozen=True, kw_only=True):
@@ -59,13 +63,13 @@ class Text(_Payload, frozen=True, kw_only=True):
 
 
 class TextDelta(_Payload, frozen=True, kw_only=True, gc=False):
-    """A piece of a message."""
+    """A piece of a message, as it arrives."""
 
     delta: str
 
 
 class Thinking(_Payload, frozen=True, kw_only=True):
-    """A summary of a thought."""
+    """A thought of the model, as a summary."""
 
     summary: str
 
@@ -80,7 +84,7 @@ class ToolUse(_Payload, frozen=True, kw_only=True):
 
 
 class ToolResult(_Payload, frozen=True, kw_only=True):
-    """The result of a call: `success`, `error` or `denied`."""
+    """The result of a tool call. `status` is `success`, `error` or `denied`."""
 
     tool_use_id: str
     tool_name: str
@@ -90,7 +94,7 @@ class ToolResult(_Payload, frozen=True, kw_only=True):
 
 
 class PermissionRequest(_Payload, frozen=True, kw_only=True):
-    """A call needs permission; the run waits."""
+    """A tool call needs permission. The run waits for the decision."""
 
     tool_name: str
     tool_use_id: str
@@ -99,7 +103,7 @@ class PermissionRequest(_Payload, frozen=True, kw_only=True):
 
 
 class Error(_Payload, frozen=True, kw_only=True):
-    """Something went wrong. The run continues if `recoverable`."""
+    """Something went wrong. If `recoverable` is true, the run continues."""
 
     message: str
     recoverable: bool
@@ -107,7 +111,8 @@ class Error(_Payload, frozen=True, kw_only=True):
 
 
 class Done(_Payload, frozen=True, kw_only=True):
-    """The end: `success`, `error`, `interrupted`, `max_turns` or `max_budget`."""
+    """The end of the run. `status` is `success`, `error`, `interrupted`, `max_turns` or
+    `max_budget`."""
 
     status: str
     usage: AgentUsage
@@ -117,16 +122,17 @@ class Done(_Payload, frozen=True, kw_only=True):
 
 
 class Metadata(_Payload, frozen=True, kw_only=True):
-    """Details that geminids adds; all are optional for readers."""
+    """Details that geminids adds to an event. Programs that read the events may ignore all of them."""
 
     run_id: str | None = None
     cli_version: str | None = None
-    lane: str | None = None
+    transport: str | None = None
     approval: str | None = None
     parent_tool_use_id: str | None = None
-    """The call of the subagent that the event belongs to."""
+    """The id of the tool call that started the subagent, if the event belongs to a subagent."""
     input: dict[str, Any] | None = None
-    """With a result: the input of the call, if it was not known at its start (warm transport)."""
+    """The input of a tool call, added to its result if it was not known when the call started. This
+    happens on the warm transport (runs in a CLI that is already running)."""
     cancelled: bool | None = None
     exit_code: int | None = None
     changes: tuple[Change, ...] | None = None
@@ -142,7 +148,7 @@ class Metadata(_Payload, frozen=True, kw_only=True):
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One event of any agent.
 
-    `payload` is one of the nine, or any value for a type `<namespace>:<name>`.
+    `payload` is one of the nine structs in `PAYLOADS`, or any value for a type `<namespace>:<name>`.
 
     >>> event = AgentEvent(type="text", agent="a", timestamp=1, session_id="s", payload=Text(content="hi"))
     >>> encode_agent_event(event)
@@ -171,7 +177,7 @@ PAYLOADS: dict[str, type[_Payload]] = {
 }
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True):
+class _EventLine(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     agent: str
     timestamp: int | float
@@ -181,7 +187,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None = None
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_decoder = msgspec.json.Decoder(_EventLine)
 
 
 def encode_agent_event(event: AgentEvent) -> bytes:
@@ -192,7 +198,7 @@ def encode_agent_event(event: AgentEvent) -> bytes:
 def decode_agent_event(line: bytes | str) -> AgentEvent:
     """Decode an event with its typed payload.
 
-    Raises `msgspec.MsgspecError` if the line is no event.
+    Raises `msgspec.MsgspecError` if the line is not an event.
     """
     fields = _decoder.decode(line)
     payload = msgspec.json.decode(fields.payload, type=PAYLOADS.get(fields.type, Any))
@@ -208,7 +214,8 @@ def decode_agent_event(line: bytes | str) -> AgentEvent:
 
 
 def is_agent_event(value: Any) -> bool:
-    """Whether a JSON value is an event: four fields of the right type, and the key `payload`.
+    """Return whether a JSON value is an event: an object with the strings `type`, `agent` and
+    `sessionId`, the number `timestamp`, and any `payload`.
 
     >>> is_agent_event({"type": "text", "agent": "a", "timestamp": 1, "sessionId": "s", "payload": None})
     True

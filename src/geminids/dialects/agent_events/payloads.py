@@ -1,4 +1,4 @@
-"""Thoughts, tools, permissions and notices as SubLang's payloads, each with our metadata."""
+"""Convert thoughts, tools, permissions and notices to SubLang's payloads and geminids' metadata."""
 
 from __future__ import annotations
 
@@ -40,14 +40,19 @@ def thinking_of(thought: Thought) -> tuple[Thinking, Metadata | None]:
 
 
 def use_of(tool: ToolStarted | ToolFinished) -> tuple[ToolUse, Metadata | None]:
-    """The call; built from its end if its start was not reported."""
+    """Return the payload for the start of a tool call.
+
+    If no `ToolStarted` was reported, the payload is built from `ToolFinished`.
+    """
     title = tool.title if isinstance(tool, ToolStarted) else None
     use = ToolUse(tool_name=tool.name, tool_use_id=tool.id, input=tool.input or {}, description=title or None)
     return use, _if_any(parent_tool_use_id=tool.parent)
 
 
 def result_of(tool: ToolFinished, *, with_input: bool) -> tuple[ToolResult, Metadata | None]:
-    """The result of a call. For a failure, the error takes precedence over the output."""
+    """Return the payload and the metadata for the result of a call. If the call failed and reported
+    an error, the payload contains the error in place of the output. With `with_input`, the metadata
+    contains the input of the call."""
     output = tool.output if tool.output is not None else tool.error
     result = ToolResult(
         tool_use_id=tool.id,
@@ -69,7 +74,7 @@ def result_of(tool: ToolFinished, *, with_input: bool) -> tuple[ToolResult, Meta
 def request_of(
     asked: PermissionAsked, tool_input: dict[str, Any] | None
 ) -> tuple[PermissionRequest, Metadata | None]:
-    """A permission request; `tool_input` is the input of the call, if known."""
+    """Return a permission request; `tool_input` is the input of the call, if known."""
     request = PermissionRequest(
         tool_name=asked.tool,
         tool_use_id=asked.id,
@@ -83,7 +88,7 @@ def request_of(
 
 
 def decision_of(event: PermissionDecided) -> dict[str, str]:
-    """A permission decision, which SubLang has no event for."""
+    """Return the payload of `geminids:permission_decided`. SubLang has no type for a decision."""
     fields = {"toolName": event.tool, "toolUseId": event.id, "decision": event.decision, "by": event.by}
     return fields if event.reason is None else {**fields, "reason": event.reason}
 
@@ -93,7 +98,8 @@ def _if_any(**known: Any) -> Metadata | None:
 
 
 def _asked_input(asked: PermissionAsked) -> dict[str, Any]:
-    """The input that the permission request contains, with the CLI's argument names."""
+    """Return the input that a permission request contains, with the CLI's argument names. The
+    result is empty if the request contains neither a command nor a path."""
     if asked.command is not None:
         return {"command": asked.command}
     if len(asked.paths) == 1:
@@ -108,12 +114,17 @@ _CLI_ERRORS = (*_FAILED_REQUESTS, "cli", "loop", "mcp", "resume_failed")
 
 
 def is_failed_request(notice: Notice) -> bool:
-    """Whether the API refused a request, so that its cost is not known."""
+    """Return whether the notice reports that the API rejected a request. The cost of such a request
+    is unknown."""
     return notice.code in _FAILED_REQUESTS
 
 
 def notice_of(notice: Notice) -> tuple[str, Any, Metadata | None] | None:
-    """Type, payload and metadata; None for the levels `debug` and `info`, except for bad lines."""
+    """Convert a notice to an event, and return the event's type, payload and metadata.
+
+    Return None for a notice of the level `debug` or `info`, unless the notice is about an invalid
+    line.
+    """
     if notice.code in _BAD_LINES:
         return "error", Error(code="NDJSON_PARSE_ERROR", message=notice.message, recoverable=True), None
     if notice.level not in ("warning", "error"):

@@ -1,4 +1,4 @@
-"""Tokens of a run for SubLang's `done`: exact counts, and whether they include every request."""
+"""Build the usage in SubLang's `done`: exact token counts, and whether all requests are included."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from geminids.events.cost import with_reported_totals
 from geminids.events.model import Finished, ModelUsage, TokensUsed, Usage
 
-__all__ = ["AgentUsage", "Input", "Money", "Output", "Record", "TokenUsage", "Tokens", "cost_of", "tokens_of"]
+__all__ = [
+    "AgentUsage",
+    "Input",
+    "Money",
+    "Output",
+    "RunTokens",
+    "TokenCounts",
+    "UsageRecord",
+    "cost_of",
+    "tokens_of",
+]
 
 _MOST = 2**53 - 1  # the largest integer that JavaScript's JSON reader keeps exactly
 
@@ -30,35 +41,40 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     reasoning: int | None = None
 
 
-class TokenUsage(msgspec.Struct, frozen=True):
+class TokenCounts(msgspec.Struct, frozen=True):
     """Input and output tokens."""
 
     input: Input
     output: Output
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The tokens of one request, or of all requests of a model if single ones are not known."""
+class UsageRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The tokens of one request, or of all requests to a model if the tokens of each request are
+    not known."""
 
     model: str | None = None
     provider: str | None = None
     requests: int | None = None
-    tokens: TokenUsage
+    tokens: TokenCounts
 
 
-class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunTokens(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tokens of a run.
 
-    `complete` includes every request; `partial` has exact numbers, but a request may be missing.
+    If `coverage` is `complete`, every request is included. If `coverage` is `partial`, the numbers
+    of the included requests are exact, but other requests may be missing.
     """
 
     coverage: str
-    totals: TokenUsage
-    records: tuple[Record, ...] = ()
+    totals: TokenCounts
+    records: tuple[UsageRecord, ...] = ()
 
 
 class Money(msgspec.Struct, frozen=True):
-    """The cost of a run; `agent-estimate`: computed from known prices, not from a bill."""
+    """The cost of a run.
+
+    The source `agent-estimate` means that the cost was computed from known prices.
+    """
 
     amount: float
     currency: str = "USD"
@@ -66,25 +82,34 @@ class Money(msgspec.Struct, frozen=True):
 
 
 class AgentUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The usage of a run: distinct tool calls, and tokens and cost if they are known."""
+    """The usage of a run: the number of different tool calls, and the tokens and the cost if these
+    are known."""
 
     tool_uses: int
-    tokens: Tokens | None = None
+    tokens: RunTokens | None = None
     cost: Money | None = None
 
 
-def cost_of(finished: Finished) -> Money | None:
-    """The cost of a run, if it is known."""
+def cost_of(finished: Finished, tokens: RunTokens | None, *, failed_request: bool = False) -> Money | None:
+    """Return the cost of a run; None if the cost is not known.
+
+    `failed_request` is True if the API rejected at least one request. If, in addition, `tokens` is
+    None and the cost is 0 dollars, the result is None: no request was answered, so these 0 dollars
+    are not a measurement.
+    """
     usd = finished.cost.usd if finished.cost is not None else None
-    return None if usd is None else Money(float(usd))
+    if usd is None or (failed_request and tokens is None and not usd):
+        return None
+    return Money(float(usd))
 
 
 def tokens_of(
     finished: Finished, requests: Sequence[TokensUsed], *, failed_request: bool = False
-) -> Tokens | None:
-    """The tokens of a run, one record per response; None if no request has a reliable count.
+) -> RunTokens | None:
+    """Return the tokens of a run; None if there are no reliable counts.
 
-    `failed_request`: the API refused a request during the run. The format calls such a run
+    The result has one record per response, or one per model if the tokens of each response are not
+    known. `failed_request` is True if the API rejected at least one request; the `coverage` is then
     `partial`.
     """
     usage = finished.usage
@@ -101,13 +126,13 @@ def tokens_of(
     # Only the gateway counts requests, so only its sums prove that none is missing.
     counted = usage is not None and usage.requests is not None
     complete = counted and not failed_request and len(records) == len(counts)
-    return Tokens("complete" if complete else "partial", totals, records)
+    return RunTokens("complete" if complete else "partial", totals, records)
 
 
 def _disagree(usage: Usage, requests: Sequence[TokensUsed]) -> bool:
-    """Whether the requests and the CLI's own sums differ.
+    """Return whether the sum over `requests` differs from `usage`, the sums that the CLI reports.
 
-    Without the gateway this is possible, and one of them is wrong.
+    A difference is possible only without the gateway. It means that one of the two is wrong.
     """
     for name in ("input", "output"):
         total = getattr(usage, name)
@@ -118,11 +143,28 @@ def _disagree(usage: Usage, requests: Sequence[TokensUsed]) -> bool:
 
 
 def _by_model(usage: Usage | None) -> Sequence[ModelUsage]:
-    return usage.models if usage is not None else ()
+    if usage is None or usage.models:
+        return usage.models if usage is not None else ()
+    total = with_reported_totals(usage)
+    if total is usage:
+        return ()
+    # The stream names no model: one record has all tokens.
+    return (
+        ModelUsage(
+            model="",
+            input=total.input,
+            cached=total.cached,
+            output=total.output,
+            thinking=total.thinking,
+            tool=total.tool,
+            unknown=total.unknown,
+        ),
+    )
 
 
-def _record(count: TokensUsed | ModelUsage) -> Record | None:
-    """One record; None if a part of a total is unknown or out of range."""
+def _record(count: TokensUsed | ModelUsage) -> UsageRecord | None:
+    """Convert token counts to a usage record. Return None if a count that is needed for a total is
+    missing or out of range."""
     if count.input is None or count.tool is None or count.output is None or count.thinking is None:
         return None
     if isinstance(count, ModelUsage) and count.unknown:
@@ -134,23 +176,24 @@ def _record(count: TokensUsed | ModelUsage) -> Record | None:
     details: tuple[int | None, int | None] = (None, None)
     if cached is not None and 0 <= cached <= count.input:
         details = (count.input - cached + count.tool, cached)
-    tokens = TokenUsage(
+    tokens = TokenCounts(
         Input(count.input + count.tool, *details),
         Output(count.output + count.thinking, count.output, count.thinking),
     )
     requests = 1 if isinstance(count, TokensUsed) else None
-    return Record(model=count.model or None, requests=requests, tokens=tokens)
+    return UsageRecord(model=count.model or None, requests=requests, tokens=tokens)
 
 
-def _summed(parts: Sequence[TokenUsage]) -> TokenUsage | None:
-    """Sum each field; a detail is None if a part does not have it.
+def _summed(parts: Sequence[TokenCounts]) -> TokenCounts | None:
+    """Add up the token counts in `parts`, field by field.
 
-    Return None if a total is too large.
+    In the sum, an optional field is None if it is None in one of `parts`. Return None if a total is
+    too large.
     """
     total_in, total_out = sum(part.input.total for part in parts), sum(part.output.total for part in parts)
     if max(total_in, total_out) > _MOST:
         return None
-    return TokenUsage(
+    return TokenCounts(
         Input(
             total_in,
             _known_sum(part.input.uncached for part in parts),

@@ -1,4 +1,4 @@
-"""ATIF, the trajectory format of Harbor: stored conversations and live runs."""
+"""Convert stored conversations and live runs to ATIF, the trajectory format of Harbor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation as an ATIF document (Agent Trajectory Interchange Format, v1.8)."""
+"""Convert a stored conversation to an ATIF document (Agent Trajectory Interchange Format, v1.8)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 
 from geminids.dialects.atif.model import VERSION
 from geminids.errors import SessionError
-from geminids.gemini.protocol.journal.records import Message, ToolCall
+from geminids.gemini.protocol.journal.records import StoredMessage, StoredToolCall
 from geminids.gemini.protocol.journal.stream import open_journal
 from geminids.gemini.protocol.stream_json import text_of
-from geminids.sessions.calls import calls_of, exchanges, thoughts_of
+from geminids.sessions.message_parts import calls_of, exchanges, thoughts_of
 from geminids.sessions.transcript import Agents
 
 __all__ = ["trajectory"]
@@ -26,18 +26,24 @@ _NOTES = (
 
 
 def trajectory(
-    messages: Iterable[Message], *, session_id: str, agents: Agents | None = None, version: str = "unknown"
+    messages: Iterable[StoredMessage],
+    *,
+    session_id: str,
+    agents: Agents | None = None,
+    version: str = "unknown",
 ) -> Iterator[bytes]:
-    """Yield the document piece by piece, so that a big session need not fit into memory.
+    """Convert the messages of a session to an ATIF document, and yield the document in pieces, so
+    that a large session does not have to fit into memory.
 
-    `version` is the CLI's version, which the session file does not contain. Raises SessionError
-    before the first piece if the session has no messages.
+    `agents` finds the session files of subagents; without `agents`, the document does not contain
+    the subagents. `version` is the version of the CLI: session files do not contain this version.
+    Raises `SessionError` before the first piece if there are no messages.
     """
     document = _Document(session_id, agents, version)
     steps = document.steps(messages)
     first = next(steps, None)
     if first is None:
-        raise SessionError("the session has no messages: an ATIF document needs at least one")
+        raise SessionError(f"session {session_id} has no messages, but an ATIF document needs at least one")
     yield msgspec.json.encode({"schema_version": VERSION, "session_id": session_id})[:-1]
     yield b',"steps":[' + msgspec.json.encode(first)
     for step in steps:
@@ -50,7 +56,7 @@ def trajectory(
 
 
 class _Document:
-    """One trajectory: its steps, and the totals that are known after the last step."""
+    """Builds the parts of one ATIF document: first the steps, then the totals of all steps."""
 
     def __init__(self, session_id: str, agents: Agents | None, version: str) -> None:
         self._agents = agents
@@ -62,7 +68,7 @@ class _Document:
         self._model: str | None = None
         self.embeds = False
 
-    def steps(self, messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
+    def steps(self, messages: Iterable[StoredMessage]) -> Iterator[dict[str, Any]]:
         for record, answers in exchanges(messages):
             step = self._step(record, list(calls_of(record, answers)))
             if step is not None:
@@ -70,7 +76,11 @@ class _Document:
                 yield {"step_id": self._steps, **step}
 
     def embedded(self) -> Iterator[dict[str, Any]]:
-        """The subagents of all calls, nested ones too, and then those that no call names."""
+        """Yield the documents of all subagents.
+
+        The subagents that were found through a tool call come first, then all other subagents of
+        the session.
+        """
         while self._waiting:
             agent = next(iter(self._waiting))
             yield self._embedded(agent, *self._waiting.pop(agent))
@@ -80,14 +90,14 @@ class _Document:
 
     def _embedded(self, agent: str, name: str, file: Path) -> dict[str, Any]:
         self.embeds = True
-        # Encode each separately: a step may already have the greatest depth that JSON allows.
+        # Encode each step alone: inside the document it could be nested more deeply than JSON allows.
         steps = [msgspec.Raw(msgspec.json.encode(step)) for step in self.steps_of(file)]
         return {
             "schema_version": VERSION,
             "trajectory_id": agent,
             "session_id": self._session_id,
             "agent": {"name": name, "version": self._version},
-            # A reference needs a document, and a document needs a step.
+            # A tool call refers to this document, so it must be valid: ATIF requires at least one step.
             "steps": steps or [{"step_id": 1, "source": "system", "message": ""}],
         }
 
@@ -96,7 +106,7 @@ class _Document:
         try:
             yield from self.steps(open_journal(file).messages)
         except OSError:
-            pass  # the file was removed meanwhile
+            pass  # the session file of the subagent was removed while we read it
         finally:
             self._steps = outer
 
@@ -109,7 +119,7 @@ class _Document:
             "notes": _NOTES,
         }
 
-    def _step(self, record: Message, calls: list[ToolCall]) -> dict[str, Any] | None:
+    def _step(self, record: StoredMessage, calls: list[StoredToolCall]) -> dict[str, Any] | None:
         if record.type == "gemini":
             body = {"source": "agent", "message": record.text, **self._agent_fields(record)}
         elif record.is_prompt:
@@ -128,7 +138,7 @@ class _Document:
             "extra": {"message_id": record.id, **({"media": media} if media else {})},
         }
 
-    def _agent_fields(self, record: Message) -> dict[str, Any]:
+    def _agent_fields(self, record: StoredMessage) -> dict[str, Any]:
         body: dict[str, Any] = {}
         if record.model:
             self._model = self._model or record.model
@@ -148,8 +158,11 @@ class _Document:
             body |= {"metrics": {**metrics, "extra": extra}, "llm_call_count": 1}
         return body
 
-    def _call_fields(self, calls: list[ToolCall], *, is_agent: bool) -> dict[str, Any]:
-        """Calls and results. A result without its call is in a step of the system."""
+    def _call_fields(self, calls: list[StoredToolCall], *, is_agent: bool) -> dict[str, Any]:
+        """Return the fields of a step that contain tool calls and their results.
+
+        `is_agent` is True for a step of the model. Other steps may contain results only.
+        """
         ids = [call.id or f"call_{number}" for number, call in enumerate(calls, 1)]
         results = [self._result(name, call, is_agent) for name, call in zip(ids, calls, strict=True)]
         observation = {"observation": {"results": [result for result in results if result is not None]}}
@@ -161,7 +174,7 @@ class _Document:
             ]
         return fields
 
-    def _result(self, name: str, call: ToolCall, is_agent: bool) -> dict[str, Any] | None:
+    def _result(self, name: str, call: StoredToolCall, is_agent: bool) -> dict[str, Any] | None:
         fields: dict[str, Any] = {}
         if call.result:
             fields["content"] = _content(call.result)
@@ -178,7 +191,7 @@ class _Document:
 
 
 def _content(result: Any) -> str:
-    """The result that the model got, as text."""
+    """Return the result of a tool call as the text that the model received."""
     for part in _parts(result):
         answer = part.get("functionResponse") if isinstance(part, dict) else None
         response = answer.get("response") if isinstance(answer, dict) else None

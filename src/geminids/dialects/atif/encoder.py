@@ -1,4 +1,4 @@
-"""A run as an ATIF document, from its events."""
+"""Build an ATIF document from the events of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from geminids.dialects.atif.model import VERSION, Agent, FinalMetrics, Metrics, Step, Trajectory
-from geminids.dialects.atif.steps import Answer, CallState, encoded, iso_timestamp, metrics_of, totals_of
+from geminids.dialects.atif.steps import CallState, ModelTurn, encoded, iso_timestamp, metrics_of, totals_of
 from geminids.events.model import (
     Event,
     Finished,
@@ -32,9 +32,9 @@ _NOTES = (
 
 
 class Encoder:
-    """Collects the events of a run and returns its document at the end.
+    """Collects the events of a run, and returns its ATIF document at the end.
 
-    Of several attempts, only the last is kept.
+    If the run had several attempts, the document contains only the last attempt.
     """
 
     def __init__(self) -> None:
@@ -44,20 +44,20 @@ class Encoder:
 
     def _begin(self, started: Started | None) -> None:
         self._started = started
-        self._turns: dict[int, Answer] = {}
-        self._newest: tuple[Answer, ...] = ()
-        self._agents: dict[str, list[Answer]] = {}
+        self._turns: dict[int, ModelTurn] = {}
+        self._newest: tuple[ModelTurn, ...] = ()
+        self._agents: dict[str, list[ModelTurn]] = {}
         self._calls: dict[str, CallState] = {}
         self._tokens: list[TokensUsed] = []
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """Return nothing: a thought or the tokens of an early turn may still come."""
+        """Collect events. Always returns empty bytes, because the document is complete only at the end."""
         turns = self._turns
         for event in events:
             if self._finished is not None:
                 break
             if type(event) is Text:
-                # The most frequent event: keep it fast.
+                # `Text` is the most frequent event, so it is handled without a further call.
                 answer = turns.get(event.turn) or self._answer(event)
                 (answer.text or answer.open_text()).write(event.text)
             elif isinstance(event, ToolStarted):
@@ -79,7 +79,7 @@ class Encoder:
         return b""
 
     def finish(self) -> bytes:
-        """The document, in one line."""
+        """Return the document as one line of JSON."""
         steps = [encoded(step) for step in self._steps()]
         inner = [self._embedded(agent, answers) for agent, answers in self._agents.items()]
         document = Trajectory(
@@ -94,26 +94,30 @@ class Encoder:
         )
         return _encode_lines([document])  # adds the newline without a second copy of a long document
 
-    def _answer(self, event: Event, parent: str | None = None, *, thinking: bool = False) -> Answer:
-        """The answer that an event belongs to.
+    def _answer(self, event: Event, parent: str | None = None, *, thinking: bool = False) -> ModelTurn:
+        """Return the turn of the model that an event belongs to. If there is no such turn, begin
+        one.
 
-        The answers of a subagent come one after the other.
+        `parent` is the id of the tool call that started the subagent; None for the main agent.
+        `thinking` is True if the event is a thought. A subagent has one open turn at a time. The
+        subagent's next turn begins when all tool calls of the open turn have ended, or with a
+        thought after a tool call.
         """
         if parent is None:
             return self._turns.get(event.turn) or self._next_turn(event)
         answers = self._agents.setdefault(parent, [])
         if not answers or answers[-1].is_over or (thinking and answers[-1].calls):
             self._compact(answers[-1:])
-            answers.append(Answer(event.at, event.turn))
+            answers.append(ModelTurn(event.at, event.turn))
         return answers[-1]
 
-    def _next_turn(self, event: Event) -> Answer:
+    def _next_turn(self, event: Event) -> ModelTurn:
         self._compact(self._newest)
-        answer = self._turns[event.turn] = Answer(event.at, event.turn)
+        answer = self._turns[event.turn] = ModelTurn(event.at, event.turn)
         self._newest = (answer,)
         return answer
 
-    def _compact(self, answers: Sequence[Answer]) -> None:
+    def _compact(self, answers: Sequence[ModelTurn]) -> None:
         for answer in answers:
             for call in answer.compact(self._agents):
                 if self._calls.get(call.id) is call:
@@ -140,9 +144,11 @@ class Encoder:
         call.finished = event
 
     def _count(self, event: TokensUsed) -> None:
-        """Add a request.
+        """Add the tokens of a request to the totals. If the main agent sent the request, also add
+        them to the turn of the main agent.
 
-        Those of subagents and utilities are in the totals only: events do not name the subagent.
+        For a subagent this is impossible, because the events do not say which subagent sent a
+        request.
         """
         if event.is_http_error:
             return  # a failed request has no tokens
@@ -151,9 +157,9 @@ class Encoder:
             self._answer(event).tokens.append(event)
 
     def _steps(self) -> Iterator[Step]:
-        """Yield the steps, and free each answer.
+        """Yield the steps, and free the memory of each turn when its step is made.
 
-        The document needs as much memory as all answers.
+        Otherwise, all turns and the finished document would be in memory at the same time.
         """
         number = 0
         started, end = self._started, self._finished
@@ -164,12 +170,12 @@ class Encoder:
             number += 1
             yield self._turns.pop(turn).step(number, self._agents, end.discarded if end else ())
         if not number or (end is not None and end.outcome != "success"):
-            # The last step says why the run ended. A document must have at least one step.
+            # The last step contains why the run ended. ATIF requires at least one step.
             timestamp = iso_timestamp(end.at) if end else None
             reason = (end.reason or end.outcome) if end else ""
             yield Step(step_id=number + 1, timestamp=timestamp, source="system", message=reason)
 
-    def _embedded(self, agent: str, answers: Sequence[Answer]) -> msgspec.Raw:
+    def _embedded(self, agent: str, answers: Sequence[ModelTurn]) -> msgspec.Raw:
         call = self._calls.get(agent)
         arguments = (call.arguments() if call else None) or {}
         name, prompt = arguments.get("agent_name"), arguments.get("prompt")
@@ -200,7 +206,8 @@ class Encoder:
         )
 
     def _totals(self, steps: int) -> FinalMetrics:
-        """The totals of `Finished`; without them, the sums of the reported requests."""
+        """Return the token totals of the run, as reported in `Finished`. If `Finished` has none,
+        return the sums over all requests. `steps` is the number of steps in the document."""
         usage = self._finished.usage if self._finished else None
         cost = self._finished.cost if self._finished else None
         usd = float(cost.usd) if cost is not None and cost.usd is not None else None

@@ -1,4 +1,7 @@
-"""ATIF documents (Agent Trajectory Interchange Format, v1.8): the fields that events can fill."""
+"""Structs of ATIF documents (Agent Trajectory Interchange Format, v1.8).
+
+The structs have only those fields of the format that geminids fills.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,16 @@ __all__ = [
 VERSION = "ATIF-v1.8"
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Nulls are omitted. ATIF's validator refuses unknown keys."""
+class _AtifStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of all structs. Fields that are None are omitted from the JSON."""
 
 
-class Reference(_Part, frozen=True, kw_only=True):
+class Reference(_AtifStruct, frozen=True, kw_only=True):
     trajectory_id: str
 
 
-class Observed(_Part, frozen=True, kw_only=True):
-    """The result of a call; `source_call_id` is a call of the same step."""
+class Observed(_AtifStruct, frozen=True, kw_only=True):
+    """The result of a tool call. `source_call_id` is the id of a tool call in the same step."""
 
     source_call_id: str
     content: str | None = None
@@ -39,19 +42,22 @@ class Observed(_Part, frozen=True, kw_only=True):
     extra: dict[str, Any] | None = None
 
 
-class Observation(_Part, frozen=True, kw_only=True):
+class Observation(_AtifStruct, frozen=True, kw_only=True):
     results: list[Observed | msgspec.Raw]
 
 
-class Call(_Part, frozen=True, kw_only=True):
+class Call(_AtifStruct, frozen=True, kw_only=True):
     tool_call_id: str
     function_name: str
     arguments: dict[str, Any]
     extra: dict[str, Any] | None = None
 
 
-class Metrics(_Part, frozen=True, kw_only=True):
-    """Tokens of a step: prompt with cached tokens and tool prompts, completion with thinking."""
+class Metrics(_AtifStruct, frozen=True, kw_only=True):
+    """The tokens of one step.
+
+    Prompt tokens include cached tokens and tool prompts. Completion tokens include thinking.
+    """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -59,7 +65,7 @@ class Metrics(_Part, frozen=True, kw_only=True):
     extra: dict[str, int] | None = None
 
 
-class Step(_Part, frozen=True, kw_only=True):
+class Step(_AtifStruct, frozen=True, kw_only=True):
     step_id: int
     timestamp: str | None = None
     source: Literal["system", "user", "agent"]
@@ -73,14 +79,14 @@ class Step(_Part, frozen=True, kw_only=True):
     extra: dict[str, Any] | None = None
 
 
-class Agent(_Part, frozen=True, kw_only=True):
+class Agent(_AtifStruct, frozen=True, kw_only=True):
     name: str
     version: str
     model_name: str | None = None
     extra: dict[str, Any] | None = None
 
 
-class FinalMetrics(_Part, frozen=True, kw_only=True):
+class FinalMetrics(_AtifStruct, frozen=True, kw_only=True):
     total_prompt_tokens: int | None = None
     total_completion_tokens: int | None = None
     total_cached_tokens: int | None = None
@@ -89,8 +95,11 @@ class FinalMetrics(_Part, frozen=True, kw_only=True):
     extra: dict[str, int] | None = None
 
 
-class Trajectory(_Part, frozen=True, kw_only=True):
-    """One document with encoded steps. That of a subagent is embedded and has a `trajectory_id`."""
+class Trajectory(_AtifStruct, frozen=True, kw_only=True):
+    """One ATIF document. Its steps are already encoded as JSON.
+
+    `trajectory_id` is set only for the document of a subagent, which is inside another document.
+    """
 
     schema_version: str
     trajectory_id: str | None = None

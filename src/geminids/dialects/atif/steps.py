@@ -1,4 +1,7 @@
-"""Builds the steps of a trajectory from events. A step is an answer of the model with its calls."""
+"""Build the steps of an ATIF document from events.
+
+A step is one turn of the model: its thoughts, its text and its tool calls.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from geminids.dialects.atif.model import (
     Reference,
     Step,
 )
+from geminids.events.cost import with_reported_totals
 from geminids.events.encoding import encode_json
 from geminids.events.model import (
     PermissionDecided,
@@ -29,14 +33,14 @@ from geminids.events.model import (
     Usage,
 )
 
-__all__ = ["Answer", "CallState", "encoded", "iso_timestamp", "metrics_of", "totals_of"]
+__all__ = ["CallState", "ModelTurn", "encoded", "iso_timestamp", "metrics_of", "totals_of"]
 
 _COUNTED = ("input", "cached", "output", "thinking", "tool")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class CallState(msgspec.Struct):
-    """A tool call and what is known about it so far."""
+    """A tool call and the events about it that have arrived so far."""
 
     started: ToolStarted | ToolFinished
     finished: ToolFinished | None = None
@@ -52,10 +56,11 @@ class CallState(msgspec.Struct):
         return self.finished is not None
 
     def arguments(self) -> dict[str, Any] | None:
-        """The input of the call.
+        """Return the input of the call; None if it is not known.
 
-        The warm transport reports it when the call ends. That of a denied command is in the
-        permission request only.
+        On the warm transport (runs in a CLI that is already running), the input is reported when
+        the call ends. The input of a denied shell command is reported only in its permission
+        request.
         """
         arguments = (
             self.started.input or (self.finished.input if self.finished else None) or self.started.input
@@ -66,7 +71,7 @@ class CallState(msgspec.Struct):
         arguments = self.arguments()
         extra: dict[str, Any] = {}
         if arguments is None and isinstance(self.started, ToolStarted):
-            extra["title"] = self.started.title  # the only known description of the call
+            extra["title"] = self.started.title  # nothing else describes the call
         if self.decided is not None:
             fields = {"decision": self.decided.decision, "by": self.decided.by, "reason": self.decided.reason}
             extra["permission"] = {name: value for name, value in fields.items() if value is not None}
@@ -78,7 +83,7 @@ class CallState(msgspec.Struct):
         )
 
     def observed(self) -> Observed | None:
-        """The result; None if the call has not ended."""
+        """Return the result of the call; None if the call has not ended."""
         end = self.finished
         if end is None:
             return None
@@ -95,7 +100,8 @@ class CallState(msgspec.Struct):
 
 
 class EncodedCall:
-    """A finished call as JSON: takes a tenth of the memory of its events."""
+    """A tool call that has ended, stored as JSON. The JSON needs a tenth of the memory that the
+    events of the call need."""
 
     __slots__ = ("_call", "_result", "id")
     is_over = True
@@ -103,7 +109,7 @@ class EncodedCall:
     def __init__(self, call: CallState) -> None:
         self.id = call.id
         self._call = _encoded(call.call())
-        self._result = encode_json(call.observed())  # not None: the call has ended
+        self._result = encode_json(call.observed())  # `observed` is not None, because the call has ended
 
     def call(self) -> msgspec.Raw:
         return msgspec.Raw(self._call)
@@ -112,10 +118,10 @@ class EncodedCall:
         return msgspec.Raw(self._result)
 
 
-class Answer:
-    """The model's thoughts, text and calls in one turn.
+class ModelTurn:
+    """One turn of the model: its thoughts, its text and its tool calls.
 
-    For a subagent: between two rounds of tools.
+    `at` is the start in Unix milliseconds, `turn` the number of the turn within the attempt.
     """
 
     __slots__ = ("at", "calls", "closed_text", "text", "thoughts", "tokens", "turn")
@@ -137,9 +143,11 @@ class Answer:
         return self.text
 
     def compact(self, agents: Collection[str]) -> list[CallState]:
-        """Free memory once the next answer has begun, and return the calls that were encoded.
+        """Encode the tool calls that have ended as JSON, to free memory, and return these calls.
 
-        Later events are still added.
+        This is called when the next turn has begun. Events of this turn that arrive later can still
+        be added. `agents` are the ids of the calls that started subagents: these calls are not
+        encoded yet.
         """
         if self.text is not None:
             self.closed_text, self.text = self.closed_text + self.text.getvalue(), None
@@ -152,17 +160,17 @@ class Answer:
 
     @property
     def is_over(self) -> bool:
-        """Whether all calls have ended.
+        """Whether the turn has tool calls and all of them have ended.
 
-        The next event of a subagent then belongs to its next answer.
+        After the turn of a subagent is over, the next event of this subagent begins a new turn.
         """
         return bool(self.calls) and all(call.is_over for call in self.calls)
 
     def step(self, number: int, agents: Collection[str], discarded: Collection[int] = ()) -> Step:
-        """The answer as a step.
+        """Return the turn as a step with this number.
 
-        `agents`: the calls with a trajectory of their own; `discarded`: requests whose answers the
-        CLI did not use.
+        `agents` are the ids of the subagent calls that have a document of their own. `discarded`
+        are the numbers of the requests whose answers the CLI did not use.
         """
         unused = [used.request for used in self.tokens if used.request in discarded]
         results = [result for call in self.calls if (result := _result(call, agents)) is not None]
@@ -182,7 +190,8 @@ class Answer:
 
 
 def _is_agent(call: CallState) -> bool:
-    """Whether the call is a subagent, whose events may still come."""
+    """Return whether the call started a subagent. Events of the subagent may arrive even after the
+    call has ended."""
     return isinstance(call.started, ToolStarted) and call.started.kind == "agent"
 
 
@@ -199,12 +208,16 @@ def _result(call: CallState | EncodedCall, agents: Collection[str]) -> Observed 
 
 
 def metrics_of(tokens: Sequence[TokensUsed]) -> Metrics | None:
-    """The summed tokens of requests; omitted if those of one request are unknown."""
+    """Return the sums of the tokens of these requests; None if there are no requests.
+
+    If the tokens of a request are unknown, the result contains no sums, only the number of requests
+    with unknown tokens.
+    """
     if not tokens:
         return None
     if unknown := sum(used.input is None for used in tokens):
         return Metrics(extra={"unknown_requests": unknown})
-    if len(tokens) == 1:  # as in nearly every step
+    if len(tokens) == 1:  # nearly every step has one request
         sums = {field: getattr(tokens[0], field) for field in _COUNTED}
     else:
         sums = {field: added(*(getattr(used, field) for used in tokens)) for field in _COUNTED}
@@ -217,10 +230,12 @@ def metrics_of(tokens: Sequence[TokensUsed]) -> Metrics | None:
 
 
 def totals_of(usage: Usage, steps: int) -> FinalMetrics:
-    """The tokens of a whole run.
+    """Return the tokens of a whole run with this number of steps.
 
-    If a request has unknown tokens, `extra` has the sums of the others.
+    If the tokens of a request are unknown, there are no totals, and `extra` has the sums of the
+    other requests.
     """
+    usage = with_reported_totals(usage)
     parts = {"input": usage.input, "output": usage.output, "thinking": usage.thinking, "tool": usage.tool}
     prompt, completion = added(usage.input, usage.tool), added(usage.output, usage.thinking)
     total = {"total_tokens": usage.total if prompt is None or completion is None else None}
@@ -240,7 +255,12 @@ def totals_of(usage: Usage, steps: int) -> FinalMetrics:
 
 
 def _parts(counts: dict[str, int | None], sums: dict[str, int | None]) -> dict[str, int]:
-    """Add the known part of an unknown sum: input without tool prompts, output without thinking."""
+    """Return the field `extra`: the known numbers in `counts`, and sums in place of missing totals.
+
+    If the tool prompts in `sums` are unknown, the prompt total is unknown too, so `input_tokens` is
+    added. If the thinking tokens in `sums` are unknown, the completion total is unknown too, so
+    `output_tokens` is added.
+    """
     if sums["tool"] is None:
         counts["input_tokens"] = sums["input"]
     if sums["thinking"] is None:
@@ -249,7 +269,7 @@ def _parts(counts: dict[str, int | None], sums: dict[str, int | None]) -> dict[s
 
 
 def added(*numbers: int | None) -> int | None:
-    """The sum; None if a number is None.
+    """Return the sum of the numbers; None if one of them is None.
 
     >>> added(1, 2), added(1, None, 2), added(None)
     (3, None, None)
@@ -258,7 +278,7 @@ def added(*numbers: int | None) -> int | None:
 
 
 def iso_timestamp(at: int) -> str | None:
-    """Unix milliseconds as ISO 8601; None if the time is out of range.
+    """Format Unix milliseconds as ISO 8601; None if the time is out of range.
 
     >>> iso_timestamp(1_794_800_000_123)
     '2026-11-16T03:33:20.123Z'
@@ -270,7 +290,10 @@ def iso_timestamp(at: int) -> str | None:
 
 @lru_cache(maxsize=8)
 def _second(at: int) -> str | None:
-    """Cached for the steps of the same second."""
+    """Format Unix seconds as ISO 8601; None if the time is out of range.
+
+    The result is cached, because many steps begin in the same second.
+    """
     try:
         return (_EPOCH + timedelta(seconds=at)).isoformat()[:19]
     except (OverflowError, ValueError):
@@ -278,7 +301,7 @@ def _second(at: int) -> str | None:
 
 
 def encoded(step: Step) -> msgspec.Raw:
-    """Encode a step; arguments that are nested too deeply are omitted."""
+    """Encode a step as JSON. Arguments that are nested too deeply for JSON are replaced by `{}`."""
     try:
         return msgspec.Raw(encode_json(step))
     except RecursionError:

@@ -1,4 +1,9 @@
-"""Claude's formats: messages of a conversation, live lines of a run, session files."""
+"""Convert stored conversations and runs to formats of Claude Code and agent-cli-sdk.
+
+`message` and `messages` return agent-cli-sdk's `UnifiedMessage`. `Encoder` writes the lines that
+Claude Code prints during a run. `transcript` writes a session file of Claude Code. `executed` returns
+the result of agent-cli-sdk's `execute`.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from geminids.dialects.claude.conversation import (
-        Block,
-        ClaudeMessage,
         Image,
         Source,
         Text,
         Thinking,
         ToolResult,
         ToolUse,
+        UnifiedContent,
+        UnifiedMessage,
         Usage,
         as_dict,
         message,
@@ -25,8 +30,6 @@ if TYPE_CHECKING:
     from geminids.dialects.claude.session_file import transcript
 
 __all__ = [
-    "Block",
-    "ClaudeMessage",
     "Encoder",
     "Executed",
     "Image",
@@ -35,6 +38,8 @@ __all__ = [
     "Thinking",
     "ToolResult",
     "ToolUse",
+    "UnifiedContent",
+    "UnifiedMessage",
     "Usage",
     "as_dict",
     "executed",
@@ -43,7 +48,8 @@ __all__ = [
     "transcript",
 ]
 
-_HOME = {
+# The module of each public name that is not in the module `conversation`.
+_MODULES = {
     "Executed": "execute_result",
     "Encoder": "encoder",
     "executed": "execute_result",
@@ -54,4 +60,4 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'geminids.dialects.claude' has no attribute {name!r}")
-    return getattr(import_module(f"geminids.dialects.claude.{_HOME.get(name, 'conversation')}"), name)
+    return getattr(import_module(f"geminids.dialects.claude.{_MODULES.get(name, 'conversation')}"), name)

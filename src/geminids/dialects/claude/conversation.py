@@ -1,29 +1,29 @@
-"""Conversations as messages in Claude's format: thinking, tool_use with tool_result, text."""
+"""Convert stored messages to agent-cli-sdk's `UnifiedMessage`, whose content is in Claude's format."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
 from geminids.dialects.claude.tools import claude_tool
 from geminids.gemini.protocol.journal.lenient import value_of
-from geminids.gemini.protocol.journal.records import Message, Tokens, ToolCall
+from geminids.gemini.protocol.journal.records import StoredMessage, StoredTokens, StoredToolCall
 from geminids.gemini.protocol.stream_json import text_of
 from geminids.sessions.repair.reorder_acp import in_true_order
 
 __all__ = [
-    "Block",
-    "ClaudeMessage",
     "Image",
     "Source",
     "Text",
     "Thinking",
     "ToolResult",
     "ToolUse",
+    "UnifiedContent",
+    "UnifiedMessage",
     "Usage",
     "as_dict",
     "message",
@@ -40,41 +40,48 @@ class _Block(msgspec.Struct, frozen=True, tag_field="type", gc=False):
 
 
 class Text(_Block, tag="text", frozen=True, gc=False):
+    type: ClassVar[Literal["text"]] = "text"
     text: str
 
 
 class Thinking(_Block, tag="thinking", frozen=True, gc=False):
+    type: ClassVar[Literal["thinking"]] = "thinking"
     thinking: str
 
 
 class ToolUse(_Block, tag="tool_use", frozen=True, gc=False):
+    type: ClassVar[Literal["tool_use"]] = "tool_use"
     id: str
     name: str
     input: dict[str, Any]
 
 
 class ToolResult(_Block, tag="tool_result", frozen=True, gc=False):
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
     tool_use_id: str
     content: str
     is_error: bool
 
 
 class Source(msgspec.Struct, frozen=True, tag_field="type", tag="base64", gc=False):
+    type: ClassVar[Literal["base64"]] = "base64"
     data: str
     media_type: str
 
 
 class Image(_Block, tag="image", frozen=True, gc=False):
+    type: ClassVar[Literal["image"]] = "image"
     source: Source
 
 
-Block = Text | Thinking | ToolUse | ToolResult | Image
+UnifiedContent = Text | Thinking | ToolUse | ToolResult | Image
 
 
-class Usage(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Tokens of one request.
+class Usage(msgspec.Struct, frozen=True, gc=False):
+    """The tokens of one message.
 
-    Input includes cached tokens; thinking is in the total, but not in the output.
+    `input_tokens` includes `cache_read_tokens`. `thinking_tokens` and `tool_tokens` are part of
+    `total_tokens`, but not of `output_tokens`.
     """
 
     input_tokens: int
@@ -85,40 +92,46 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", gc=False):
     tool_tokens: int
 
 
-class ClaudeMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A message of a conversation. In JSON, `_original` holds the CLI's own message."""
+class UnifiedMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A message of a conversation in agent-cli-sdk's format.
+
+    `content` is a string only if the message has no blocks. `timestamp` is in Unix milliseconds,
+    None if the stored time is invalid. `raw` is the source message as JSON text. When a
+    `UnifiedMessage` is encoded as JSON, the source message is the object `_original`.
+    """
 
     id: str
     role: str
-    content: str | list[Block]
-    timestamp: int
+    content: str | list[UnifiedContent]
+    timestamp: int | None
     tool: str
     model: str | None = None
     usage: Usage | None = None
     raw: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="_original")
 
     @property
-    def original(self) -> dict[str, Any]:
-        """The message as the CLI wrote it."""
+    def _original(self) -> dict[str, Any]:
+        """The source of this message: the object that the CLI stored, or the turn of a run."""
         value: dict[str, Any] = value_of(bytes(self.raw))
         return value
 
 
 class HasMessages(Protocol):
-    """A `Conversation` or a `Journal`."""
+    """An object with stored messages, such as a `StoredConversation`, a `JournalFile` or a `Session`."""
 
     @property
-    def messages(self) -> Iterable[Message]: ...
+    def messages(self) -> Iterable[StoredMessage]: ...
 
 
 def messages(
-    conversation: HasMessages | Iterable[Message], *, everything: bool = False
-) -> Iterator[ClaudeMessage]:
-    """Convert a conversation, or any messages, to Claude's format.
+    conversation: HasMessages | Iterable[StoredMessage], *, everything: bool = False
+) -> Iterator[UnifiedMessage]:
+    """Convert stored messages to `UnifiedMessage`s.
 
-    Messages that the CLI writes in the user's name (its context, and repeated tool results) are
-    omitted, and a tool call of an ACP session is moved into the answer that made it. `everything`
-    keeps messages and order of the file.
+    The CLI writes some messages in the user's name: context for the model, and tool results that
+    are also stored with their calls. These messages are omitted. In sessions made over ACP, the CLI
+    stores tool calls apart from the answer that contains them; here, these calls are moved into
+    that answer. With `everything=True`, all messages are converted in the order of the file.
     """
     records = conversation if isinstance(conversation, Iterable) else conversation.messages
     if everything:
@@ -139,15 +152,15 @@ def messages(
         yield message(record)
 
 
-def message(record: Message) -> ClaudeMessage:
-    """Convert one message to Claude's format.
+def message(record: StoredMessage) -> UnifiedMessage:
+    """Convert one stored message to a `UnifiedMessage`.
 
     >>> from geminids.gemini.protocol.journal.records import decode_record
     >>> message(decode_record(b'{"id":"m1","type":"user","content":"hello"}')).content
     [Text(text='hello')]
     """
     content = record.content
-    blocks: list[Block] = [
+    blocks: list[UnifiedContent] = [
         Thinking(f"{thought.subject}: {thought.description}") for thought in record.thoughts
     ]
     for call in record.tool_calls:
@@ -157,7 +170,7 @@ def message(record: Message) -> ClaudeMessage:
             blocks.append(Text(content))
     else:
         blocks = _with_parts(blocks, record)
-    return ClaudeMessage(
+    return UnifiedMessage(
         record.id,
         "user" if record.type == "user" else "assistant",
         blocks or (content if type(content) is str else ""),
@@ -169,14 +182,16 @@ def message(record: Message) -> ClaudeMessage:
     )
 
 
-def as_dict(message: ClaudeMessage) -> dict[str, Any]:
-    """A message as plain JSON values, including `_original`."""
+def as_dict(message: UnifiedMessage) -> dict[str, Any]:
+    """Return a message as a dictionary of JSON values, which also contains the source message as
+    `_original`."""
     value: dict[str, Any] = value_of(msgspec.json.encode(message))
     return value
 
 
-def results_of(call: ToolCall) -> list[Block]:
-    """A call, and its result if there is one."""
+def results_of(call: StoredToolCall) -> list[UnifiedContent]:
+    """Return the tool_use block of a call and, if the call has a result, also the tool_result
+    block."""
     name, tool_input = claude_tool(call.name, call.args, call.display_name)
     use = ToolUse(call.id, name, tool_input)
     result = call.result
@@ -191,9 +206,10 @@ def results_of(call: ToolCall) -> list[Block]:
 
 
 def _answer_to(call_id: str, parts: list[Any]) -> Any:
-    """Pick the answer to this call.
+    """Return the part with the result of the call `call_id`; the first part if none has that id.
 
-    In a checkpoint, each parallel call has the answers to all of them.
+    `parts` can contain results of other calls: if several calls ran in parallel, a CLI that resumes
+    the session stores the results of all of them with each call.
     """
     for part in parts:
         if isinstance(part, dict) and _id(part.get("functionResponse")) == call_id:
@@ -207,7 +223,7 @@ def _id(answer: Any) -> str | None:
 
 
 def _result_text(part: Any) -> tuple[str, bool]:
-    """The result that the model got, and whether it is an error."""
+    """Return the text of a `functionResponse` part, and whether the part reports an error."""
     answer = part.get("functionResponse") if isinstance(part, dict) else None
     response = answer.get("response") if isinstance(answer, dict) else None
     if not isinstance(response, dict):
@@ -216,11 +232,16 @@ def _result_text(part: Any) -> tuple[str, bool]:
     return text_of(output or error or ""), bool(error)
 
 
-def _with_parts(blocks: list[Block], record: Message) -> list[Block]:
-    """Add the blocks of a list of parts: mostly text; in checkpoints also thoughts and calls."""
-    thoughts: list[Block] = []
-    calls: list[Block] = []
-    images: list[Block] = []
+def _with_parts(blocks: list[UnifiedContent], record: StoredMessage) -> list[UnifiedContent]:
+    """Convert the content parts of `record` to blocks, and return them together with `blocks`.
+
+    Parts are usually text. In a checkpoint they can also be thoughts, tool calls and tool results.
+    Thoughts and calls are skipped if `record` also has them in its own fields for thoughts and
+    calls.
+    """
+    thoughts: list[UnifiedContent] = []
+    calls: list[UnifiedContent] = []
+    images: list[UnifiedContent] = []
     for part in record.parts:
         if not isinstance(part, dict):
             continue
@@ -239,22 +260,22 @@ def _with_parts(blocks: list[Block], record: Message) -> list[Block]:
 
 
 def _thought(text: str) -> str:
-    """A thought in a part, formatted like the thoughts of a message."""
+    """Change the text of a thought from `**subject** description` to `subject: description`."""
     match = _SUBJECT.fullmatch(text)
     return f"{match[1]}: {match[2]}" if match else text
 
 
-def _call(function_call: dict[str, Any]) -> ToolCall:
+def _call(function_call: dict[str, Any]) -> StoredToolCall:
     args = function_call.get("args")
     name = function_call.get("name")
-    return ToolCall(
+    return StoredToolCall(
         id=_id(function_call) or "",
         name=name if isinstance(name, str) else "",
         args=args if isinstance(args, dict) else {},
     )
 
 
-def _image(data: dict[str, Any]) -> list[Block]:
+def _image(data: dict[str, Any]) -> list[UnifiedContent]:
     media_type, content = data.get("mimeType"), data.get("data")
     if isinstance(media_type, str) and isinstance(content, str) and media_type.startswith("image/"):
         return [Image(Source(content, media_type))]
@@ -262,18 +283,18 @@ def _image(data: dict[str, Any]) -> list[Block]:
 
 
 def _ids(parts: list[Any]) -> set[str | None]:
-    """The ids of the calls that these parts answer."""
+    """Return the call ids of all tool results in `parts`."""
     answers = (part.get("functionResponse") for part in parts if isinstance(part, dict))
     return {_id(answer) for answer in answers if answer is not None}
 
 
-def _usage(tokens: Tokens) -> Usage:
+def _usage(tokens: StoredTokens) -> Usage:
     return Usage(tokens.input, tokens.output, tokens.total, tokens.cached, tokens.thoughts, tokens.tool)
 
 
-def milliseconds(timestamp: str) -> int:
-    """A time of the CLI in Unix milliseconds; 0 if it is no time."""
+def milliseconds(timestamp: str) -> int | None:
+    """Convert an ISO 8601 time of a session file to Unix milliseconds; None if it is invalid."""
     try:
         return round(datetime.fromisoformat(timestamp).timestamp() * 1000)
     except (ValueError, OverflowError):
-        return 0
+        return None

@@ -1,4 +1,4 @@
-"""A run as Claude Code prints it live: `claude -p --output-format stream-json --verbose`."""
+"""Encode a run as Claude Code prints it: `claude -p --output-format stream-json --verbose`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import UNSET
 
-from geminids.dialects.claude.ending import Ending, ToolClock, api_error, result
 from geminids.dialects.claude.line_writer import UNNAMED, LineWriter
 from geminids.dialects.claude.message_builder import MessageBuilder
 from geminids.dialects.claude.model import (
@@ -20,6 +19,7 @@ from geminids.dialects.claude.model import (
     line_of,
     tool_use,
 )
+from geminids.dialects.claude.result_line import ResultDetails, ToolClock, api_error, result
 from geminids.dialects.claude.usage import stop_reason_of
 from geminids.events.model import (
     Event,
@@ -38,13 +38,14 @@ __all__ = ["Encoder"]
 
 
 class Encoder:
-    """Encodes a run as Claude Code's lines.
+    """Encodes the events of a run as the lines that Claude Code prints.
 
-    Each message is an `assistant` line. The last line is always a `result`.
+    Each message of the model is an `assistant` line. The last line is always a `result`.
 
-    A message is written when its tokens are known, so that its line has them, or when an event
-    comes that must follow it. With `partial`, each piece of the agent's own messages is also
-    written at once, as a `stream_event`.
+    A message is written when its token counts are known, or at the latest before the first line
+    that must follow the message. With `partial=True`, each piece of the agent's messages is also
+    written immediately, as a `stream_event` line. Messages of subagents have no `stream_event`
+    lines.
     """
 
     def __init__(self, partial: bool = False) -> None:
@@ -86,21 +87,21 @@ class Encoder:
         return output
 
     def _begin_attempt(self, started: Started | None) -> None:
-        # The message of each subagent, by the call that started it; None is the agent itself.
+        # The incomplete messages, by the id of the call that started the subagent; the agent's own is under None.
         self._open_messages: dict[str | None, MessageBuilder] = {}
-        # Requests whose message has not begun yet, oldest first.
+        # Requests that were reported before their message began, oldest first; by subagent as above.
         self._early_requests: dict[str | None, list[TokensUsed]] = {}
         self._started_calls: dict[int, int] = {}
-        # Why the API ended an answer early, by the number of its request.
+        # The reason why the API ended an answer early, by the number of the request.
         self._cut_reasons: dict[int, str] = {}
         self._call_parents: dict[str, str | None] = {}
         self._agents: dict[int, list[str]] = {}
-        # The warm transport reports a call's input only when the call ends: until then hold the
-        # call and the lines of its subagent.
+        # Calls whose input is not known yet, because the warm transport reports it when a call ends. Their
+        # lines and those of their subagents are held until then.
         self._unwritten_calls: dict[str, ToolStarted] = {}
         self._held_lines: dict[str, list[bytes]] = {}
-        # Commands of permission requests: the only known input of a command that was denied on the
-        # warm transport.
+        # The commands of permission requests, by call. If the user denies a command on the warm transport,
+        # its input is reported nowhere else.
         self._commands: dict[str, str] = {}
         self._counted_turn = 0
         self._has_journal = True
@@ -146,7 +147,7 @@ class Encoder:
         elif event.role == "subagent" and len(agents := self._agents.get(event.turn, [])) == 1:
             parent = agents[0]
         else:
-            return  # a utility request, or one of several subagents: counted in the total only
+            return  # a request of the CLI itself, or of one of several subagents: counted in the total only
         message = self._open_messages.get(parent)
         is_next = parent is not None and message is not None and bool(message.requests) and not event.repeat
         if message is not None and (
@@ -188,7 +189,7 @@ class Encoder:
     def _tool_finished(self, event: ToolFinished) -> None:
         self._clock.stop(event)
         if event.id in self._open_messages and not self._is_incomplete(event.id):
-            self._write_message(event.id)  # the last message of its subagent
+            self._write_message(event.id)  # the last message of the subagent that this call started
         is_written = event.id in self._call_parents and event.id not in self._unwritten_calls
         parent = self._call_parents.pop(event.id, event.parent)
         if not is_written or event.status == "denied":
@@ -219,16 +220,18 @@ class Encoder:
         first, last = self._first, finished or self._latest
         duration_ms = max(last.at - first.at, 0) if first and last else 0
         turns = last.turn if last else 0
-        ending = Ending(self._clock, duration_ms, turns, self._denials, self._tool_cut_off)
+        ending = ResultDetails(self._clock, duration_ms, turns, self._denials, self._tool_cut_off)
         if finished is not None and (error := api_error(finished, self._writer)) is not None:
             self._writer.out.append(line_of(error))
         self._writer.out.append(line_of(result(finished, ending, self._writer)))
         self._over = True
 
     def _message_for(self, turn: int, parent: str | None = None) -> MessageBuilder:
-        """The message to continue, or a new one.
+        """Return the message that the next part belongs to; begin a new message if necessary.
 
-        A new one begins if the turn has changed or tool results follow the message already.
+        A new message begins if the turn has changed, or if the present message is complete and tool
+        results already follow it. `parent` is the id of the tool call that started the subagent;
+        None for the main agent.
         """
         message = self._open_messages.get(parent)
         if message is not None:
@@ -264,16 +267,18 @@ class Encoder:
         return tool_use(event.id, event.name, tool_input)
 
     def _should_wait(self) -> bool:
-        """Whether the agent's message should wait for its tokens. The journal reports them soon."""
+        """Return whether the agent's message should wait for its token counts. The token counts
+        come late if they are read from the journal (the session file that the CLI writes)."""
         message = self._open_messages.get(None)
         if message is None or message.requests or message.turn == self._counted_turn:
             return False
         return self._has_journal
 
     def _is_incomplete(self, parent: str | None) -> bool:
-        """Whether tool calls or a thought of the answer are missing.
+        """Return whether a message lacks tool calls or a thought that its token counts mention.
 
-        Their events come after the tokens.
+        The events of these calls and thoughts come later than the event with the token counts.
+        `parent` is the id of the tool call that started the subagent; None for the main agent.
         """
         message = self._open_messages.get(parent)
         if message is None or not message.requests:

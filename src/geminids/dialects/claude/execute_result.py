@@ -1,4 +1,4 @@
-"""The result of agent-cli-sdk's `execute`: the conversation of a run in Claude's format."""
+"""Build the result of agent-cli-sdk's `execute` from the events of a run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 import msgspec
 
 from geminids.dialects.claude.conversation import (
-    Block,
-    ClaudeMessage,
     Text,
     Thinking,
     ToolResult,
     ToolUse,
+    UnifiedContent,
+    UnifiedMessage,
     Usage,
 )
 from geminids.dialects.claude.tools import claude_tool
 from geminids.events.accumulator import Accumulator, turns_of
+from geminids.events.encoding import encode_json
 from geminids.events.model import (
     Event,
     Finished,
@@ -33,27 +34,33 @@ from geminids.outcome import EXIT_CODES
 
 __all__ = ["Executed", "ExecutedCollector", "executed", "refused"]
 
-# The exit code of a run without one: it was refused, or it timed out.
+# Reported as the exit code of a run that was refused or timed out.
 _NO_EXIT = -1
 _FENCED = re.compile(r"^```[^\n`]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 class Executed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How a run ended. `data` is the agent's text, or the JSON value in it."""
+    """The result of `execute`: whether the run succeeded, and its messages.
+
+    `exit_code` is 0 only if the run succeeded, and -1 if the run was refused or timed out.
+    `duration` is in milliseconds. `data` is the agent's text or, with `json=True`, the JSON value
+    in this text. `error` says why the run failed; it is None if the run succeeded. In JSON, the
+    field names are in camelCase.
+    """
 
     success: bool
     exit_code: int
     session_id: str
     duration: int
-    messages: list[ClaudeMessage]
+    messages: list[UnifiedMessage]
     data: Any
     error: str | None = None
 
 
 def executed(events: Iterable[Event], *, json: bool = False) -> Executed:
-    """What `execute` returns for a run with these events.
+    """Return the result of `execute` for a run with these events.
 
-    With `json`, `data` is the JSON value in the text.
+    With `json=True`, `data` is the JSON value in the agent's text; None if the text contains none.
     """
     collector = ExecutedCollector()
     for event in events:
@@ -62,7 +69,7 @@ def executed(events: Iterable[Event], *, json: bool = False) -> Executed:
 
 
 def refused(message: str) -> Executed:
-    """What `execute` returns when the run was refused before it started."""
+    """Return the result of `execute` for a run that did not start. `message` says why."""
     return Executed(
         success=False, exit_code=_NO_EXIT, session_id="", duration=0, messages=[], data="", error=message
     )
@@ -105,17 +112,17 @@ class ExecutedCollector:
             error=error,
         )
 
-    def _messages(self) -> Iterable[ClaudeMessage]:
+    def _messages(self) -> Iterable[UnifiedMessage]:
         started = self._started
         run_id = started.run_id if started else ""
         if started is not None and started.prompt is not None:
-            raw = msgspec.Raw(encode_event(started))
-            yield ClaudeMessage(f"{run_id}-0", "user", [Text(started.prompt)], started.at, "gemini", raw=raw)
+            raw = msgspec.Raw(encode_json(started))
+            yield UnifiedMessage(f"{run_id}-0", "user", [Text(started.prompt)], started.at, "gemini", raw=raw)
         model = started.model if started else None
         for turn in turns_of(self._accumulator.text, self._accumulator.conversation()):
             if _is_refused(turn):
                 continue
-            yield _message(f"{run_id}-{turn.number}", turn, self._turn_starts.get(turn.number, 0), model)
+            yield _message(f"{run_id}-{turn.number}", turn, self._turn_starts.get(turn.number), model)
 
 
 def _exit_code(finished: Finished | None) -> int:
@@ -123,13 +130,16 @@ def _exit_code(finished: Finished | None) -> int:
         return _NO_EXIT
     if finished.outcome == "success":
         return 0
-    # Some failures end with 0, which would be read as a success.
+    # The CLI ends some failed runs with exit code 0, which callers would take for a success.
     return finished.exit_code or EXIT_CODES[finished.outcome]
 
 
-def _message(message_id: str, turn: Turn, at: int, model: str | None) -> ClaudeMessage:
-    """One turn, without its subagents: thinking, then each call with its result, then text."""
-    blocks: list[Block] = [
+def _message(message_id: str, turn: Turn, at: int | None, model: str | None) -> UnifiedMessage:
+    """Convert a turn to a message: thinking, then each call with its result, then text.
+
+    What subagents did in the turn is omitted.
+    """
+    blocks: list[UnifiedContent] = [
         Thinking(f"{thought.subject}: {thought.text}" if thought.subject else thought.text)
         for thought in turn.thoughts
         if thought.parent is None
@@ -141,13 +151,13 @@ def _message(message_id: str, turn: Turn, at: int, model: str | None) -> ClaudeM
         blocks.append(Text(turn.text))
     requests = [used for used in turn.tokens if used.role == "main" and not used.is_http_error]
     served = next((request.model for request in requests if request.model), model)
-    return ClaudeMessage(
+    return UnifiedMessage(
         message_id, "assistant", blocks or turn.text, at, "gemini", served, _usage(requests), _original(turn)
     )
 
 
 def _is_refused(turn: Turn) -> bool:
-    """Whether the API refused the turn's requests, so that there is no message."""
+    """Return whether the turn has no message, because the API rejected each of its requests."""
     content = turn.thoughts or turn.text or turn.tools
     return not content and all(used.is_http_error for used in turn.tokens)
 
@@ -159,14 +169,14 @@ def _original(turn: Turn) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode({**fields, "tokens": turn.tokens}))
 
 
-def _call(tool: ToolFinished) -> list[Block]:
+def _call(tool: ToolFinished) -> list[UnifiedContent]:
     name, tool_input = claude_tool(tool.name, tool.input or {})
     result = ToolResult(tool.id, tool.output or tool.error or "", tool.status != "ok")
     return [ToolUse(tool.id, name, tool_input if tool.input is not None else {}), result]
 
 
 def _usage(requests: list[TokensUsed]) -> Usage | None:
-    """The tokens of a turn; None if a count is not known."""
+    """Return the sum of the tokens of `requests`; None if a count is unknown or there is no request."""
     sums = []
     for name in ("input", "output", "cached", "thinking", "tool"):
         counts = [getattr(request, name) for request in requests]
@@ -178,9 +188,10 @@ def _usage(requests: list[TokensUsed]) -> Usage | None:
 
 
 def _json_in(text: str) -> Any:
-    """The JSON value in a text.
+    """Return the JSON value in a text; None if there is none.
 
-    It is the whole text, else a fenced block, else from the first brace to the last.
+    This tries to decode the whole text, then each fenced code block, then the text from the first
+    brace to the last.
     """
     braces = text[text.find("{") : text.rfind("}") + 1] if "{" in text else ""
     for piece in (text, *(block[1] for block in _FENCED.finditer(text)), braces):

@@ -1,4 +1,5 @@
-"""Writes the lines of one run: adds the session and the ids that all lines share."""
+"""Write the lines of one run in Claude Code's format. All lines contain the session id. The id of
+each line is made from the run id."""
 
 from __future__ import annotations
 
@@ -7,16 +8,17 @@ from geminids.events.model import Started
 
 __all__ = ["UNNAMED", "LineWriter"]
 
-# The model of a run that names none: the line must have a model.
+# Written as the model if the run does not name one, because the line must have a model.
 UNNAMED = "gemini"
 _STREAM_EVENT = b'{"type":"stream_event","event":%b%b%012x"}\n'
 _MODES = {"auto_edit": "acceptEdits", "yolo": "bypassPermissions", "plan": "plan"}
 
 
 class LineWriter:
-    """Collects the lines in `out`.
+    """Collects the lines of a run in `out`.
 
-    It holds the `init` line until the session is known or another line must be written.
+    The first line, `init`, contains the session id. This line is written when the session id is
+    known, or when another line must be written.
     """
 
     def __init__(self) -> None:
@@ -34,14 +36,15 @@ class LineWriter:
             self._write_init()
 
     def set_run_id(self, run_id: str) -> None:
-        """Set the run id, which all ids are derived from.
+        """Set the run id, from which the ids of all lines are made.
 
-        It is known before the first line, if at all.
+        Call it before the first line is written. A second call has no effect.
         """
         self._run_id = self._run_id or run_id
 
     def set_session(self, session_id: str) -> None:
-        """Set the session that the CLI announced."""
+        """Set the session id that the CLI reported. The call has no effect if the session id is
+        already known."""
         if not self.session_id:
             self._use_session(session_id)
             if self._held_start is not None:
@@ -60,16 +63,17 @@ class LineWriter:
         return self._ids
 
     def stream(self, *events: bytes) -> None:
-        """Write a `stream_event` line for each event; events are encoded JSON."""
+        """Write a `stream_event` line for each of `events`, which are JSON objects."""
         if self._held_start is not None:
             self._write_init()
-        # Formatted by hand: most lines of a run are of this kind.
+        # Format by hand, for speed: most lines of a run are of this kind.
         number = (self._ids or self.ids).number
         for event in events:
             self.out.append(_STREAM_EVENT % (event, self._tail, number()))
 
     def delta_head(self, index: int) -> bytes:
-        """The beginning of a line with a text delta."""
+        """Return the first part of each line with a piece of text for block `index`. Pass it to
+        `delta` as `head`."""
         return (
             b'{"type":"stream_event","event":{"type":"content_block_delta","index":%d,'
             b'"delta":{"type":"text_delta","text":' % index
@@ -83,7 +87,8 @@ class LineWriter:
         self._build_tail()
 
     def _build_tail(self) -> None:
-        """Build the end of each `stream_event` line, except for its number."""
+        """Build the text at the end of each `stream_event` line, except the number of the line,
+        which is added when the line is written."""
         stem = self._ids.stem if self._ids else ""
         head = b',"session_id":%b,"parent_tool_use_id":null,"uuid":"' % encoded(self.session_id)
         self._tail = head + stem.encode()

@@ -1,4 +1,4 @@
-"""Builds a message of the model from events: its blocks, tokens, and the lines that follow it."""
+"""Collect the blocks and tokens of one message of the model, and the lines that follow it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from geminids.events.model import TokensUsed
 __all__ = ["MessageBuilder"]
 
 _NO_INPUT = Raw(b"{}")
-# Events of a message as JSON text: most lines of a run are of this kind.
+# Events of a message as JSON templates, for speed: most lines of a run are of this kind.
 _MESSAGE_START = (
     b'{"type":"message_start","message":{"id":%b,"type":"message","role":"assistant","model":%b,"content":[],'
     b'"stop_reason":null,"stop_sequence":null,"usage":%b}}'
@@ -37,9 +37,9 @@ _MESSAGE_DELTA = b'{"type":"message_delta","delta":{"stop_reason":%b,"stop_seque
 class MessageBuilder:
     """A message that is not complete yet.
 
-    With `live`, each piece is written as a `stream_event` at once: blocks do not overlap, and the
-    message has them in the order in which they began. Otherwise thinking comes first, as in
-    Claude's own messages.
+    With `live=True`, each piece is also written immediately as a `stream_event` line. The blocks of
+    the message are then in the order in which they began, and each block ends before the next one
+    begins. Without `live`, thinking blocks come first, as in messages of Claude.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class MessageBuilder:
             self._writer.stream(_MESSAGE_START % (encoded(self._id), encoded(model), usage))
 
     def add_text(self, text: str) -> None:
-        """Append to the current text block, or begin a new one."""
+        """Append `text` to the current text block. If no text block is open, begin one."""
         if self._text is None:
             self._begin_text()
         self._text.write(text)  # type: ignore[union-attr]
@@ -101,7 +101,8 @@ class MessageBuilder:
     def finish(self, *, over: bool, cut: str | None = None) -> Message:
         """Close the message and return it.
 
-        `over`: the model ended its turn; `cut`: why the API ended the answer early.
+        `over` is true if the model ended its turn with this message. If the API ended the answer
+        early, `cut` is the reason, as Claude's `stop_reason`.
         """
         self._close_text()
         reason = "tool_use" if self.calls else cut or ("end_turn" if over else None)
@@ -130,6 +131,7 @@ class MessageBuilder:
             self._text = None
 
     def _stream_block(self, block: bytes, delta: bytes) -> None:
-        """Stream a block that is complete from the start."""
+        """Write the `stream_event` lines of a block that is already complete. `block` is the JSON
+        of the block without its content, `delta` the JSON of the content."""
         index = len(self._blocks)
         self._writer.stream(_START % (index, block), _DELTA % (index, delta), _STOP % index)

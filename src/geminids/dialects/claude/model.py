@@ -1,4 +1,4 @@
-"""The lines that Claude Code prints live, as values, and their encoding."""
+"""The lines that Claude Code prints during a run, as structs, and functions that encode them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from geminids.dialects.claude.tools import claude_tool
 
 __all__ = [
+    "ApiErrorLine",
     "Assistant",
+    "ClaudeModelUsage",
     "ContentBlock",
     "Denial",
-    "ErrorLine",
     "Init",
     "LineIds",
     "Message",
-    "ModelTokens",
     "Result",
     "TextBlock",
     "ThinkingBlock",
@@ -34,16 +34,16 @@ __all__ = [
     "tool_use",
 ]
 
-# The release of Claude Code that prints such lines.
+# The release of Claude Code that prints lines in this format.
 _VERSION = "2.1.240"
 _NAMES = uuid.UUID("d7b1f2a4-6e0c-5b39-9a51-47e1b0c8a6d2")
 _encode = msgspec.json.Encoder().encode
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens: input excludes cached tokens, output includes thinking.
+    """Tokens of a message or a run. Unknown counts are omitted.
 
-    Unknown counts are omitted.
+    `input_tokens` excludes cached tokens. `output_tokens` includes thinking.
     """
 
     input_tokens: int | UnsetType = UNSET
@@ -52,8 +52,12 @@ class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
     output_tokens: int | UnsetType = UNSET
 
 
-class ModelTokens(Struct, frozen=True, gc=False):
-    """Tokens of one model in a whole run. All fields are required; unknown ones are null."""
+class ClaudeModelUsage(Struct, frozen=True, gc=False):
+    """Token counts of one model in a whole run.
+
+    All fields are always present, because programs that read Claude Code's output expect them. A
+    field whose value is unknown is null.
+    """
 
     input_tokens: int | None = field(name="inputTokens")
     output_tokens: int | None = field(name="outputTokens")
@@ -103,16 +107,16 @@ class Message(Struct, frozen=True, gc=False):
 
 
 class ToolResults(Struct, frozen=True, gc=False):
-    """A message in the user's name that carries tool results."""
+    """A message with the role `user` that contains tool results."""
 
     role: str
     content: list[ToolResultBlock]
 
 
 class Init(Struct, frozen=True, tag_field="type", tag="system"):
-    """The first line.
+    """The first line of a run.
 
-    Tools, servers and skills are empty: neither the stream nor the journal of Gemini CLI has them.
+    The lists of tools, servers and skills are empty, because Gemini CLI does not report them.
     """
 
     subtype: str
@@ -145,8 +149,9 @@ class Assistant(Struct, frozen=True, tag_field="type", tag="assistant", gc=False
     uuid: str
 
 
-class ErrorLine(Struct, frozen=True, tag_field="type", tag="assistant", gc=False):
-    """An API failure in the agent's name; the text is not the model's."""
+class ApiErrorLine(Struct, frozen=True, tag_field="type", tag="assistant", gc=False):
+    """An API error in the form of a message. The text of the message is the error; the model did
+    not write it."""
 
     message: Message
     parent_tool_use_id: str | None
@@ -170,7 +175,7 @@ class Denial(Struct, frozen=True, gc=False):
 
 
 class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result", omit_defaults=True):
-    """The last line."""
+    """The last line of a run."""
 
     subtype: str
     is_error: bool
@@ -182,7 +187,7 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result", 
     session_id: str
     total_cost_usd: float | UnsetType = UNSET
     usage: Usage | UnsetType = UNSET
-    model_usage: dict[str, ModelTokens] | UnsetType = field(name="modelUsage", default=UNSET)
+    model_usage: dict[str, ClaudeModelUsage] | UnsetType = field(name="modelUsage", default=UNSET)
     permission_denials: list[Denial]
     structured_output: Any | UnsetType = UNSET
     errors: list[str] | UnsetType = UNSET
@@ -192,7 +197,10 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result", 
 
 
 class LineIds:
-    """Ids of lines and messages, derived from the run id: the same events give the same bytes."""
+    """Creates the ids of lines and messages from the run id.
+
+    The ids contain no random numbers or times: the same events always give the same bytes.
+    """
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id.encode("utf-8", "replace").decode()
@@ -215,7 +223,8 @@ def line_of(value: Struct) -> bytes:
 
 
 def encoded(value: Any) -> bytes:
-    """A value as JSON; half characters are replaced."""
+    """Encode a value as JSON. Lone surrogates are replaced with `?`, because UTF-8 cannot contain
+    them."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -223,7 +232,10 @@ def encoded(value: Any) -> bytes:
 
 
 def tool_use(call_id: str, name: str, args: dict[str, Any] | None) -> ToolUseBlock:
-    """A call with Claude's name and input for the tool; the input is {} if it is not known."""
+    """Return the tool_use block of a call, with Claude's name and input for the tool.
+
+    The input is {} if `args` is None or cannot be encoded.
+    """
     try:
         claude_name, claude_input = claude_tool(name, args or {})
         return ToolUseBlock(call_id, claude_name, Raw(encoded(claude_input if args is not None else {})))
@@ -236,7 +248,7 @@ def _decode_raw(raw: Any) -> Any:
 
 
 def _replace_surrogates(value: Any) -> Any:
-    """Replace half characters (lone surrogates), which UTF-8 cannot encode."""
+    """Replace lone surrogates with `?` in all strings of a value, including names."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

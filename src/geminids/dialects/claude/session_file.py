@@ -1,4 +1,7 @@
-"""A conversation as a session file of Claude Code: a chain of entries, one JSON object per line."""
+"""Convert a stored conversation to a session file of Claude Code.
+
+Each line is an entry: a JSON object that names the previous entry.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +13,46 @@ from typing import Any, Protocol
 import msgspec
 
 from geminids.dialects.claude.conversation import (
-    Block,
     Text,
     Thinking,
     ToolResult,
     ToolUse,
+    UnifiedContent,
     message,
     milliseconds,
 )
-from geminids.gemini.protocol.journal.records import Header, Message, Tokens
+from geminids.gemini.protocol.journal.records import Header, StoredMessage, StoredTokens
 from geminids.sessions.repair.reorder_acp import in_true_order
 
 __all__ = ["transcript"]
 
-# The release of Claude Code that writes such files.
+# The release of Claude Code that writes files in this format.
 _VERSION = "2.1.240"
 _NO_RESULT = "(the tool gave no result)"
 
 
-class Session(Protocol):
-    """A conversation with its header: a `Conversation` or a `Journal`."""
+class SessionSource(Protocol):
+    """A stored conversation and its header, such as a `StoredConversation` or a `JournalFile`."""
 
     @property
     def header(self) -> Header | None: ...
 
     @property
-    def messages(self) -> Iterable[Message]: ...
+    def messages(self) -> Iterable[StoredMessage]: ...
 
 
 def transcript(
-    session: Session, *, cwd: str = "", git_branch: str = "", new_id: Callable[[], uuid.UUID] = uuid.uuid4
+    session: SessionSource,
+    *,
+    cwd: str = "",
+    git_branch: str = "",
+    new_id: Callable[[], uuid.UUID] = uuid.uuid4,
 ) -> Iterator[bytes]:
-    """The lines of `<session uuid>.jsonl`; the session keeps its id if that is a uuid."""
+    """Yield the lines of a session file, which Claude Code names `<session id>.jsonl`.
+
+    Claude Code accepts only UUIDs as session ids. If the session's id is a UUID, it is kept;
+    otherwise `new_id` creates one. `cwd` and `git_branch` are written into each line.
+    """
     own_id = session.header.session_id if session.header else ""
     chain = _Chain(_session_id(own_id, new_id), cwd, git_branch, new_id)
     written: set[str] = set()
@@ -60,7 +71,8 @@ def _session_id(own_id: str, new_id: Callable[[], uuid.UUID]) -> str:
 
 
 class _Chain:
-    """Links each entry to the one before it, and keeps the times in order."""
+    """Makes the entries of a session file. Each entry contains the id of the previous entry, and
+    its time is never earlier than that of the previous entry."""
 
     def __init__(self, session_id: str, cwd: str, branch: str, new_id: Callable[[], uuid.UUID]) -> None:
         self.session_id = session_id
@@ -70,7 +82,7 @@ class _Chain:
         self._latest = 0
 
     def entry(self, kind: str, timestamp: str, fields: dict[str, Any]) -> bytes:
-        self._latest = max(self._latest, milliseconds(timestamp))
+        self._latest = max(self._latest, milliseconds(timestamp) or 0)
         time = datetime.fromtimestamp(self._latest / 1000, UTC).isoformat(timespec="milliseconds")
         entry_id = str(self._new_id())
         line = {
@@ -87,7 +99,7 @@ class _Chain:
         return _line(line)
 
 
-def _entries(record: Message, chain: _Chain, written: set[str]) -> Iterator[bytes]:
+def _entries(record: StoredMessage, chain: _Chain, written: set[str]) -> Iterator[bytes]:
     if record.type == "gemini":
         yield from _answer(record, chain, written)
     elif record.type == "user":
@@ -102,8 +114,11 @@ def _entries(record: Message, chain: _Chain, written: set[str]) -> Iterator[byte
         yield chain.entry("system", record.timestamp, fields)
 
 
-def _request(record: Message, chain: _Chain) -> Iterator[bytes]:
-    """The user's text and images. Tool results are omitted: each already follows its call."""
+def _request(record: StoredMessage, chain: _Chain) -> Iterator[bytes]:
+    """Yield an entry with the text and the images of a user's message; nothing if it has neither.
+
+    Tool results in the message are omitted, because `_answer` writes each result after its call.
+    """
     if record.is_injected:
         return
     blocks = [block for block in message(record).content if not isinstance(block, str | ToolResult)]
@@ -115,22 +130,25 @@ def _request(record: Message, chain: _Chain) -> Iterator[bytes]:
     yield chain.entry("user", record.timestamp, {"message": {"role": "user", "content": content}})
 
 
-def _answer(record: Message, chain: _Chain, written: set[str]) -> Iterator[bytes]:
-    """Thinking and text first, then each call followed by its result."""
+def _answer(record: StoredMessage, chain: _Chain, written: set[str]) -> Iterator[bytes]:
+    """Yield the entries of an answer: thinking and text first, then each call followed by its result.
+
+    `written` contains the ids of calls that already have an entry. Such calls are skipped.
+    """
     content = message(record).content
-    blocks: list[Block] = list(content) if not isinstance(content, str) else []
+    blocks: list[UnifiedContent] = list(content) if not isinstance(content, str) else []
     results = {block.tool_use_id: block for block in blocks if isinstance(block, ToolResult)}
-    leading: list[Block] = [block for block in blocks if isinstance(block, Thinking)]
+    leading: list[UnifiedContent] = [block for block in blocks if isinstance(block, Thinking)]
     leading += [block for block in blocks if not isinstance(block, ToolUse | ToolResult | Thinking)]
     uses = {block.id: block for block in blocks if isinstance(block, ToolUse) and block.id not in written}
     written.update(uses)
     tokens = record.tokens
     for number, use in enumerate([*uses.values()] or [None]):
-        entry: list[Block] = leading if use is None else [*leading, use]
+        entry: list[UnifiedContent] = leading if use is None else [*leading, use]
         if not entry:
             return
-        # A new id, and the tokens only once: correct for readers that count by id and for
-        # readers that add up all entries.
+        # Some readers add up the tokens of all entries, others count each message id once. Both
+        # get the same sum, because each entry has its own id and only the first has the tokens.
         message_id = f"msg_{record.id}" if number == 0 else f"msg_{record.id}_{number}"
         body = _model_message(message_id, record.model or "gemini", entry, tokens)
         yield chain.entry("assistant", record.timestamp, {"message": body})
@@ -140,7 +158,9 @@ def _answer(record: Message, chain: _Chain, written: set[str]) -> Iterator[bytes
             yield chain.entry("user", record.timestamp, {"message": {"role": "user", "content": [result]}})
 
 
-def _model_message(message_id: str, model: str, blocks: list[Block], tokens: Tokens | None) -> dict[str, Any]:
+def _model_message(
+    message_id: str, model: str, blocks: list[UnifiedContent], tokens: StoredTokens | None
+) -> dict[str, Any]:
     return {
         "id": message_id,
         "type": "message",
@@ -149,17 +169,17 @@ def _model_message(message_id: str, model: str, blocks: list[Block], tokens: Tok
         "content": [_claude_block(block) for block in blocks],
         "stop_reason": "tool_use" if isinstance(blocks[-1], ToolUse) else "end_turn",
         "stop_sequence": None,
-        "usage": _usage(tokens or Tokens()),
+        "usage": _usage(tokens or StoredTokens()),
     }
 
 
-def _claude_block(block: Block) -> Any:
+def _claude_block(block: UnifiedContent) -> Any:
     if isinstance(block, Thinking):
         return {"type": "thinking", "thinking": block.thinking, "signature": ""}
     return block
 
 
-def _usage(tokens: Tokens) -> dict[str, int]:
+def _usage(tokens: StoredTokens) -> dict[str, int]:
     return {
         "input_tokens": max(tokens.input - tokens.cached, 0),
         "output_tokens": tokens.output + tokens.thoughts,

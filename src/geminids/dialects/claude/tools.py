@@ -1,4 +1,4 @@
-"""Maps the CLI's tools, with the arguments of every release, to Claude's names and inputs."""
+"""Map tool calls of every release of Gemini CLI to the names and inputs of Claude's tools."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ __all__ = ["claude_tool"]
 Args = Mapping[str, Any]
 _URL = re.compile(r"https?://[^\s<>\"'`]+")
 _MCP_TITLE = re.compile(r"(?s)(.+) \((.+) MCP Server\)")
-# Subagents that are tools of their own before 0.39. In the two other agent tools the agent's name
-# is an argument.
+# Before 0.39, each of these subagents is a separate tool. `invoke_agent` and `delegate_to_agent` have
+# the name of the agent as an argument.
 _AGENTS = ("codebase_investigator", "cli_help", "generalist", "generalist_agent", "browser_agent")
 _LONGEST_DESCRIPTION = 60
 
 
 def claude_tool(name: str, args: Args, title: str | None = None) -> tuple[str, dict[str, Any]]:
-    """Claude's name and input for a tool call.
+    """Return Claude's name and input for a tool call.
 
-    `title` is its displayName, which has the exact name of an MCP server.
+    `title` is the call's `displayName`. If `title` has the form `<tool> (<server> MCP Server)`, the
+    names of the MCP tool and its server are taken from `title`, otherwise from `name`. A tool that
+    Claude does not have keeps its name and arguments.
 
     >>> claude_tool("read_file", {"absolute_path": "/repo/a.py"})
     ('Read', {'file_path': '/repo/a.py'})
@@ -38,10 +40,10 @@ def claude_tool(name: str, args: Args, title: str | None = None) -> tuple[str, d
 
 
 def _mcp_name(name: str, title: str | None) -> str | None:
-    """Claude's name of an MCP tool.
+    """Return Claude's name of an MCP tool; None if neither `title` nor `name` is from an MCP tool.
 
-    The CLI's is `mcp_<server>_<tool>` since 0.33; before that the tool's own name, or
-    `<server>__<tool>`.
+    The CLI names MCP tools `mcp_<server>_<tool>` since 0.33. Earlier releases use the tool's own name
+    or `<server>__<tool>`.
     """
     if title and (parts := _MCP_TITLE.fullmatch(title)):
         return f"mcp__{parts[2]}__{parts[1]}"
@@ -69,18 +71,19 @@ def _read(args: Args) -> dict[str, Any]:
     start, end = args.get("start_line"), args.get("end_line")
     offset, limit = args.get("offset"), args.get("limit")
     if isinstance(offset, int):
-        offset += 1  # the CLI counts from 0 until 0.30, Claude from 1
+        offset += 1  # the CLI counts lines from 0 until 0.30, Claude from 1
     if isinstance(start, int):
         offset = start
     if isinstance(end, int):
         limit = end - (start if isinstance(start, int) else 1) + 1
     return _without_none(
-        file_path=_first(args, "file_path", "absolute_path", "path"), offset=offset, limit=limit
+        file_path=_first(args, "absolute_path", "file_path", "path"), offset=offset, limit=limit
     )
 
 
 def _read_many(args: Args) -> dict[str, Any]:
-    """Join all paths into one: Claude reads one file per call."""
+    """Return the input of Claude's tool `Read` for several files: all paths in one text, separated
+    by commas. Claude's tool has only one path per call."""
     paths = [*_texts(args.get("paths")), *_texts(args.get("include"))]
     return {"file_path": ", ".join(paths)}
 
@@ -130,14 +133,19 @@ def _bash(args: Args) -> dict[str, Any]:
 
 
 def _fetch(args: Args) -> dict[str, Any]:
-    """Take the URL from the prompt if there is no `url`."""
+    """Return the input of Claude's tool for web pages: a URL and a prompt. If the call has no
+    argument `url`, the URL is the first one in its prompt."""
     prompt = args.get("prompt")
     match = _URL.search(prompt) if isinstance(prompt, str) else None
     return _without_none(url=args.get("url") or (match and match[0].rstrip(".,;:!?)]}")), prompt=prompt)
 
 
 def _todos(args: Args) -> dict[str, Any]:
-    """Claude has no status `blocked`, and removes cancelled todos from its list."""
+    """Convert a list of todos to the input of Claude's tool.
+
+    A blocked todo becomes pending, and a cancelled todo is omitted, because Claude has neither of
+    these two statuses.
+    """
     todos = args.get("todos")
     return {
         "todos": [
@@ -155,10 +163,11 @@ def _invoke_agent(args: Args) -> dict[str, Any]:
 
 
 def _task(agent: str, args: Args) -> dict[str, Any]:
-    """The input of Claude's `Task`.
+    """Return the input of Claude's `Task`.
 
-    Before 0.39 each agent names its inputs differently; a single input is the prompt, whatever its
-    name.
+    `agent` is the name of the subagent. Before 0.39, each subagent has its own names for its
+    arguments. If `args` has none of the known names, a single argument is used as the prompt, and
+    several arguments are encoded as JSON to form the prompt.
     """
     prompt = _first(args, "prompt", "objective", "request", "question", "query", "task")
     if prompt is None and args:

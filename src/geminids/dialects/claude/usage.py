@@ -1,4 +1,4 @@
-"""Tokens as Claude counts them: input without cached tokens, output with thinking."""
+"""Convert token counts to Claude's: input without cached tokens, output with thinking."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
-from geminids.dialects.claude.model import ModelTokens, Usage
+from geminids.dialects.claude.model import ClaudeModelUsage, Usage
+from geminids.events.cost import with_reported_totals
 from geminids.events.model import Finished, ModelUsage, TokensUsed
 from geminids.events.model import Usage as RunUsage
 
@@ -14,8 +15,7 @@ __all__ = ["cost_of_run", "models_of", "stop_reason_of", "usage_of", "usage_of_r
 
 _Counts = TokensUsed | RunUsage | ModelUsage
 _UNKNOWN = Usage()
-# Finish reasons of the API that Claude has a name for. An answer that a filter stopped is a
-# refusal.
+# Claude's names for finish reasons of the Gemini API. If a filter stopped the answer, it is `refusal`.
 _STOP_REASONS = {
     "stop": "end_turn",
     "max_tokens": "max_tokens",
@@ -27,7 +27,10 @@ _STOP_REASONS = {
 
 
 def stop_reason_of(finish_reason: str | None) -> str | None:
-    """Claude's `stop_reason` for a finish reason of the API, in any case; None if it has none.
+    """Return Claude's `stop_reason` for a finish reason of the Gemini API; None if Claude has no
+    such reason.
+
+    The finish reason can be in upper or lower case.
 
     >>> stop_reason_of("MAX_TOKENS"), stop_reason_of("safety"), stop_reason_of("OTHER"), stop_reason_of(None)
     ('max_tokens', 'refusal', None, None)
@@ -36,35 +39,39 @@ def stop_reason_of(finish_reason: str | None) -> str | None:
 
 
 def usage_of(requests: Sequence[TokensUsed]) -> Usage:
-    """The tokens of the requests of one message; empty if there is no request."""
+    """Return the sum of the tokens of a message's requests. If `requests` is empty, all counts are
+    unknown."""
     if not requests:
         return _UNKNOWN
     return _usage(requests[0]) if len(requests) == 1 else _sum([_usage(request) for request in requests])
 
 
 def usage_of_run(finished: Finished | None) -> Usage | UnsetType:
-    """The tokens of the whole run, with subagents and utility requests.
+    """Return the tokens of the whole run, including subagents and the CLI's own requests.
 
-    Omitted if those of a request are unknown.
+    Returns UNSET, so that the field is omitted, if `finished` is None or if the tokens of a request
+    are unknown.
     """
     if finished is None or finished.usage is None or finished.usage.unknown:
         return UNSET
-    return _usage(finished.usage)
+    return _usage(with_reported_totals(finished.usage))
 
 
 def cost_of_run(finished: Finished | None) -> float | UnsetType:
-    """The cost of the run in USD; omitted for an account or Vertex, whose bill is not known."""
+    """Return the cost of the run in USD; UNSET if the cost is unknown, as with a Google account or
+    Vertex AI."""
     usd = finished.cost.usd if finished is not None and finished.cost is not None else None
     return UNSET if usd is None else float(usd)
 
 
-def models_of(finished: Finished | None) -> dict[str, ModelTokens] | UnsetType:
-    """The tokens of each model, without models that have requests with unknown tokens."""
+def models_of(finished: Finished | None) -> dict[str, ClaudeModelUsage] | UnsetType:
+    """Return the tokens of a run by model. A model is omitted if the tokens of one of the requests
+    to the model are unknown."""
     if finished is None or finished.usage is None:
         return UNSET
     paid = {cost.model: cost.usd for cost in finished.cost.models} if finished.cost is not None else {}
     return {
-        usage.model: ModelTokens(
+        usage.model: ClaudeModelUsage(
             _uncached_input(usage),
             _output(usage),
             usage.cached,

@@ -1,6 +1,6 @@
-"""The result of a run in the format of Leadmetrics and Paperclip.
+"""Convert the result of a run to the format of Leadmetrics and Paperclip.
 
-The package `geminids.adapters.leadmetrics` runs the agent.
+This package only converts. `geminids.adapters.leadmetrics` runs the agent.
 """
 
 from __future__ import annotations

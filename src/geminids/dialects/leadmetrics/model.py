@@ -7,12 +7,14 @@ from typing import Literal
 import msgspec
 
 from geminids.dialects.leadmetrics.transcript import Entry
+from geminids.events.cost import Basis
 from geminids.events.encoding import encode_json
 
 __all__ = [
     "AdapterExecutionResult",
     "AdapterUsage",
     "BillingType",
+    "Ended",
     "ErrorFamily",
     "ErrorMeta",
     "ResultJson",
@@ -25,7 +27,8 @@ BillingType = Literal["api", "subscription", "metered_api"]
 
 
 class AdapterUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Billed tokens: input with cached tokens and tool prompts, output with thinking."""
+    """The tokens that are billed. Input includes cached tokens and tool prompts. Output includes
+    thinking."""
 
     input_tokens: int
     output_tokens: int
@@ -33,7 +36,11 @@ class AdapterUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the orchestrator stores to resume the session, which belongs to the folder `cwd`."""
+    """What the orchestrator (Leadmetrics or Paperclip) stores, and passes to the next run to resume
+    the session.
+
+    The session can be resumed only in the folder `cwd`.
+    """
 
     session_id: str
     cwd: str | None = None
@@ -43,7 +50,7 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class ErrorMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Details of an error beside its message."""
+    """Details of an error in addition to its message."""
 
     outcome: str
     kind: str | None = None
@@ -54,10 +61,12 @@ class ErrorMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The sums of a run, with the names of the CLI's `result` event. We add `thoughts` and `tool`.
+    """The duration and the token counts of a run, with the names of the CLI's `result` event.
 
-    `unknown_requests` is the number of requests that are not in the sums, because their tokens are
-    not known.
+    `thoughts` (thinking) and `tool` (the prompts of the API's own tools) are additions of geminids.
+
+    `unknown_requests` is the number of requests whose tokens are not known. The other counts do not
+    include these requests.
     """
 
     duration_ms: int
@@ -70,10 +79,20 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unknown_requests: int | None = None
 
 
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the run that geminids had to end. `signal` is the last signal that was sent to
+    the process."""
+
+    pid: int
+    command: str
+    signal: Literal["TERM", "KILL"]
+
+
 class ResultJson(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="result"
 ):
-    """The `result` event, built from the ending, so that a run that printed none has one too."""
+    """An object like the CLI's `result` event. It is built from `Finished`, the last event of
+    geminids, because the CLI does not print a `result` in every run."""
 
     timestamp: str
     status: Literal["success", "error"]
@@ -84,9 +103,9 @@ class ResultJson(
 
 
 class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a run ended.
+    """The result of a run.
 
-    Paperclip's fields, and Leadmetrics' `success`, `output`, `error` and `transcript`.
+    It has Paperclip's fields, and Leadmetrics' `success`, `output`, `error` and `transcript`.
     """
 
     success: bool
@@ -102,24 +121,34 @@ class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="
     usage_basis: Literal["per_run"] | None = None
     session_id: str | None = None
     session_params: SessionParams | None = None
+    """What the orchestrator (Leadmetrics or Paperclip) stores for the next run of this agent in
+    this folder. With None, the next run starts a new session."""
     session_display_id: str | None = None
     provider: str = "google"
     biller: str = "google"
     model: str | None = None
     billing_type: BillingType | None = None
     cost_usd: float | None = None
+    cost_basis: Basis | None = None
+    """How exact `cost_usd` is: `unknown` if `cost_usd` is None after a run."""
+    auth_mode: str | None = None
+    """How the run signed in: `key`, `vertex`, `account`, `adc`, `other` or `none`. None if that is not known."""
     result_json: ResultJson | None = None
     summary: str | None = None
     clear_session: bool = False
+    """Whether the orchestrator (Leadmetrics or Paperclip) must stop using the session that it has
+    stored. If True, it must store `session_params` in place of that session."""
+    ended: tuple[Ended, ...] = ()
+    """The processes that were still running at the end of the run, and were ended."""
     output: str = ""
     error: str | None = None
     transcript: tuple[Entry, ...] = ()
 
     def encode(self) -> bytes:
-        """The result as one JSON object, without a newline."""
+        """Encode the result as one JSON object, without a newline."""
         head = encode_json(msgspec.structs.replace(self, transcript=()))
-        # The transcript is the last field, and empty. Entries are encoded one by one: an input may
-        # be nested too deep.
+        # `head` ends with an empty transcript. Encode its entries one by one: an input may be nested
+        # too deeply.
         return b"".join((head[:-2], b",".join(map(_encode_entry, self.transcript)), b"]}"))
 
 

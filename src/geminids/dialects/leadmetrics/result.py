@@ -1,4 +1,4 @@
-"""The result of a run for Leadmetrics and Paperclip: one JSON object at the end."""
+"""Build the result of a run for Leadmetrics and Paperclip: one JSON object at the end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from geminids.dialects.leadmetrics.model import (
     AdapterExecutionResult,
     AdapterUsage,
+    Ended,
     ErrorFamily,
     ErrorMeta,
     ResultJson,
@@ -18,12 +19,13 @@ from geminids.dialects.leadmetrics.model import (
     Stats,
 )
 from geminids.dialects.leadmetrics.transcript import Entry, Transcript, iso_time
+from geminids.events.cost import Basis, Cost, with_reported_totals
 from geminids.events.model import Event, Finished, Started, Text, Usage
 from geminids.outcome import Failure
 
 __all__ = ["Encoder", "refused", "result_of"]
 
-_NO_END = "the events end before the run does"
+_NO_END = "the events end before the run has ended"
 _CODES = {
     "auth": "gemini_auth_required",
     "tier_retired": "gemini_auth_required",
@@ -40,7 +42,8 @@ _FAMILIES: dict[str, ErrorFamily] = {
 class Encoder:
     """Collects the events of a run, and returns its result at the end.
 
-    See `result_of` for `timeout`.
+    `timeout` is the time limit of the run in seconds. It appears in the error of a run that timed
+    out.
     """
 
     def __init__(self, *, timeout: float | None = None) -> None:
@@ -65,8 +68,10 @@ class Encoder:
         return self.result().encode() + b"\n"
 
     def result(self) -> AdapterExecutionResult:
-        """The result of the events so far."""
-        return result_of(self.finished, self.started, self.transcript.entries(), timeout=self._timeout)
+        """Return the result of the events so far."""
+        result = result_of(self.finished, self.started, self.transcript.entries(), timeout=self._timeout)
+        # Without a configured model, the CLI chooses: `auto`, or the model of its settings.
+        return msgspec.structs.replace(result, model=result.model or self.transcript.model)
 
 
 def result_of(
@@ -76,17 +81,18 @@ def result_of(
     *,
     timeout: float | None = None,
 ) -> AdapterExecutionResult:
-    """The result of a run; without `finished`, of a run whose end is not known.
+    """Build the result of a run from its last event, its first event and its transcript.
 
-    `timeout` is the time limit of the run in seconds, infinity for no limit. Events do not contain
-    it: without it, a run that timed out is reported with the time that it took.
+    If `finished` is None, the result is a failure: the end of the run is not known. `timeout` is the
+    time limit of the run in seconds (infinity if it had none); it appears in the error of a run that
+    timed out. If `timeout` is None, that error names the duration of the run instead.
     """
     session = started.session_id if started else None
     model = started.model if started else None
     if finished is None:
-        made = refused(_NO_END)
+        result = refused(_NO_END)
         return msgspec.structs.replace(
-            made, model=model, transcript=transcript, **_session_fields(session, started)
+            result, model=model, transcript=transcript, **_session_fields(session, started)
         )
     message = _message(finished, timeout)
     failure = finished.failure
@@ -94,11 +100,16 @@ def result_of(
     turns = finished.outcome == "max_turns"
     ok = finished.outcome == "success"
     lost = failure is not None and failure.kind == "session_not_found"
-    # Not the id of the start: a CLI that never announced its session has not stored it, so it
+    # Do not use the id in `started`: a CLI that never announced its session has not stored it, so it
     # cannot be resumed.
     session = None if lost else finished.session_id
-    usage = _usage(finished.usage)
-    usd = finished.cost.usd if finished.cost is not None else None
+    used = _used(finished)
+    usage = _usage(used)
+    cost = finished.cost
+    fields = _session_fields(session, started)
+    if turns:
+        # Do not resume the session: its next run would soon reach the limit again.
+        fields["session_params"] = None
     return AdapterExecutionResult(
         success=ok,
         # As in Node: a process that a signal ended has no exit code.
@@ -112,21 +123,37 @@ def result_of(
         error_meta=None if ok else _meta(finished),
         usage=usage,
         usage_basis="per_run" if usage else None,
-        **_session_fields(session, started),
+        **fields,
         model=model,
-        cost_usd=float(usd) if usd is not None else None,
-        result_json=_result_json(finished, message),
+        cost_usd=float(cost.usd) if cost is not None and cost.usd is not None else None,
+        cost_basis=_basis(cost),
+        auth_mode=cost.auth_mode if cost is not None else None,
+        result_json=_result_json(finished, used, message),
         summary=finished.answer,
-        # Keep a new session that replaced a lost one.
-        clear_session=turns or lost or (finished.clear_session and session is None),
+        clear_session=turns or lost or finished.clear_session,
+        ended=tuple(Ended(pid=one.pid, command=one.command, signal=one.signal) for one in finished.ended),
         output=finished.text,
         error=message,
         transcript=transcript,
     )
 
 
+def _basis(cost: Cost | None) -> Basis | None:
+    """Return how exact the cost in dollars is; None without a `cost`.
+
+    The result is `unknown` if the cost in dollars is unknown. This is so for Google accounts and
+    Vertex AI, even if the list price of the tokens is known exactly.
+    """
+    if cost is None:
+        return None
+    return cost.basis if cost.usd is not None else "unknown"
+
+
 def refused(message: str, *, problems: Sequence[tuple[str, str]] = ()) -> AdapterExecutionResult:
-    """The result of a run that was refused before it started."""
+    """Return the result of a run that was refused before it started.
+
+    `message` says why. `problems` are the invalid options, each with its error message.
+    """
     kind = "bad_option" if problems else None
     return AdapterExecutionResult(
         success=False,
@@ -150,12 +177,16 @@ def _message(finished: Finished, timeout: float | None) -> str | None:
 
 
 def _seconds(finished: Finished, timeout: float | None) -> str | None:
-    """The time limit that stopped the run. None if the run was stopped earlier, for its silence."""
+    """Return the number of seconds to name in the error of a run that timed out.
+
+    This is `timeout`, the time limit of the run; if `timeout` is None, the duration of the run.
+    Return None if the time limit did not stop the run, but the CLI printed nothing for too long.
+    """
     if finished.stall is not None:
         return None
     if timeout is None:
         return str(finished.duration_ms // 1000)
-    # One millisecond more: `duration_ms` is rounded down.
+    # Add one millisecond, because `duration_ms` is rounded down.
     return f"{timeout:g}" if finished.duration_ms + 1 >= timeout * 1000 else None
 
 
@@ -196,9 +227,20 @@ def _meta(finished: Finished) -> ErrorMeta:
     )
 
 
-def _usage(used: Usage | None) -> AdapterUsage | None:
-    """None if any count is not known: a partial sum would be wrong."""
-    if used is None or used.unknown or used.input is None or used.tool is None:
+def _used(finished: Finished) -> Usage:
+    """Return the token counts of the run. All counts are None if the API answered no request, for
+    example because it rejected the key."""
+    used = finished.usage
+    if used is None or not any((used.input, used.output, used.total, used.models, used.unknown)):
+        return Usage()
+    return used
+
+
+def _usage(used: Usage) -> AdapterUsage | None:
+    """Return the billed tokens. Return None if one of the counts is unknown, because sums without
+    this count would be too low."""
+    used = with_reported_totals(used)
+    if used.unknown or used.input is None or used.tool is None:
         return None
     if used.output is None or used.thinking is None:
         return None
@@ -216,8 +258,7 @@ def _session_fields(session: str | None, started: Started | None) -> dict[str, A
     return {"session_id": session, "session_params": params, "session_display_id": session}
 
 
-def _result_json(finished: Finished, message: str | None) -> ResultJson:
-    used = finished.usage or Usage()
+def _result_json(finished: Finished, used: Usage, message: str | None) -> ResultJson:
     return ResultJson(
         timestamp=iso_time(finished.at),
         status="success" if finished.outcome == "success" else "error",

@@ -1,4 +1,4 @@
-"""The transcript of a run for Leadmetrics and Paperclip: entries with a kind and a time."""
+"""Build the transcript of a run for Leadmetrics and Paperclip: entries with a kind and a time."""
 
 from __future__ import annotations
 
@@ -52,26 +52,27 @@ _LATEST = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", rename="camel"):
-    """The fields of every entry. `ts` is the time of its first event."""
+    """The base of all entries. `ts` is a time in UTC, and never earlier than the `ts` of the
+    previous entry."""
 
     ts: str
 
 
 class Init(Entry, frozen=True, kw_only=True, tag="init"):
-    """An attempt started."""
+    """The start of an attempt."""
 
     model: str
     session_id: str
 
 
 class User(Entry, frozen=True, kw_only=True, tag="user"):
-    """The prompt."""
+    """The prompt of the run."""
 
     text: str
 
 
 class Assistant(Entry, frozen=True, kw_only=True, tag="assistant"):
-    """The agent's text between two other entries, its deltas joined."""
+    """The text that the agent wrote in one turn."""
 
     text: str
 
@@ -79,7 +80,8 @@ class Assistant(Entry, frozen=True, kw_only=True, tag="assistant"):
 class Thinking(Entry, frozen=True, kw_only=True, tag="thinking", omit_defaults=True):
     """A thought of the model.
 
-    `parent_tool_use_id`, here and below, is the call of the subagent that it belongs to.
+    `parent_tool_use_id`, in this and the following classes, is the id of the call that started the
+    subagent that the entry belongs to; None for the main agent.
     """
 
     text: str
@@ -96,7 +98,8 @@ class ToolCall(Entry, frozen=True, kw_only=True, tag="tool_call", omit_defaults=
 
 
 class ToolResult(Entry, frozen=True, kw_only=True, tag="tool_result", omit_defaults=True):
-    """How a call ended. `status` and `exit_code` are our additions."""
+    """The result of a tool call. `status` and `exit_code` are fields that geminids adds to the
+    format."""
 
     tool_use_id: str
     tool_name: str
@@ -119,84 +122,234 @@ class System(Entry, frozen=True, kw_only=True, tag="system"):
     text: str
 
 
-class Transcript:
-    """Builds the entries from events, in the order of their arrival."""
+class _Item:
+    """An entry of the transcript, and the time of its event.
+
+    If the entry is the result of a subagent, `inside` holds the tool calls and results of that
+    subagent; otherwise it is empty. In the transcript, the items in `inside` are placed directly
+    before the entry.
+    """
+
+    __slots__ = ("at", "entry", "inside")
+
+    def __init__(self, at: int, entry: Entry) -> None:
+        self.at = at
+        self.entry = entry
+        self.inside: list[_Item] = []
+
+
+# The parts of a turn, in their order in the transcript.
+_START, _THOUGHTS, _TOOLS, _TEXT = range(4)
+
+
+class _Turn:
+    """The entries of one turn: its start, thoughts, tool calls with results, and text."""
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
-        self._text = StringIO()
-        self._text_at: int | None = None
-        # Calls that have not ended: the index of their entry, and the command of their permission
-        # request.
-        self._open: dict[str, int] = {}
+        self._parts: tuple[list[_Item], ...] = ([], [], [], [])
+        self._last = _START
+        self._text: _Item | None = None
+        self._pieces = StringIO()
+
+    def add(self, item: _Item, part: int | None = None) -> None:
+        """Add an item to the turn. `part` is the number of the section to which the item belongs:
+        thinking, tool calls, text. Without it, the item follows all items added so far."""
+        self._last = self._last if part is None else max(self._last, part)
+        self._parts[self._last if part is None else part].append(item)
+
+    def add_text(self, event: Text) -> None:
+        if self._text is None:
+            self._text = _Item(event.at, Assistant(ts="", text=""))
+            self.add(self._text, _TEXT)
+        self._pieces.write(event.text)
+
+    def items(self) -> list[_Item]:
+        if self._text is not None:
+            self._text.entry = Assistant(ts="", text=self._pieces.getvalue())
+        thoughts = self._parts[_THOUGHTS]
+        # The CLI reports thoughts late, but they came before the calls and the text.
+        first = min((item.at for part in self._parts[_TOOLS:] for item in part), default=None)
+        for item in thoughts:
+            item.at = item.at if first is None else min(item.at, first)
+        return [item for part in self._parts for item in part]
+
+
+class _Call:
+    """A tool call. If a subagent made it, `parent` is the call that started this subagent."""
+
+    __slots__ = ("item", "parent", "result", "turn")
+
+    def __init__(self, item: _Item, turn: _Turn, parent: _Call | None) -> None:
+        self.item = item
+        self.turn = turn
+        self.parent = parent
+        self.result: _Item | None = None
+
+
+class Transcript:
+    """Builds the entries from events, turn by turn.
+
+    The CLI reports the thoughts of a turn after its text and its tool calls, and the tools of a
+    subagent after the subagent's result. In the transcript, a turn has its thoughts first, then its tool
+    calls with their results, then its text. The tools of a subagent come before its result. A warning
+    stays after everything that was reported before it.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[tuple[int, int], _Turn] = {(0, 0): _Turn()}
+        self._key = (0, 0)
+        self._turn = self._turns[self._key]
+        self._init: _Item | None = None
+        self._users: dict[int, _Item] = {}
+        self._calls: dict[str, _Call] = {}
         self._commands: dict[str, str] = {}
+        """The shell commands of permission requests, by the id of the tool call."""
 
     def feed(self, events: Sequence[Event]) -> None:
-        write = self._text.write
         for event in events:
+            if (event.attempt, event.turn) != self._key:
+                self._key = (event.attempt, event.turn)
+                self._turn = self._turns.setdefault(self._key, _Turn())
             if type(event) is Text:
-                if self._text_at is None:
-                    self._text_at = event.at
-                write(event.text)
-            elif type(event) is PermissionAsked:
-                if event.command is not None:
-                    self._commands[event.id] = event.command
-            elif type(event) is Notice and event.code == "session":
-                self._announce(event)
-            elif (entries := _entries_of(event)) is not None:
-                self._flush()
-                write = self._text.write
-                if type(event) is ToolFinished:
-                    self._close(event)
-                elif type(event) is ToolStarted:
-                    self._open[event.id] = len(self._entries)
-                self._entries += entries
+                self._turn.add_text(event)
+            elif (add := _ADD.get(type(event))) is not None:
+                add(self, event)
 
-    def add(self, entry: Entry) -> None:
-        """Add an entry that comes from no event."""
-        self._flush()
-        self._entries.append(entry)
+    def add_note(self, text: str, *, at: int) -> None:
+        """Add a `system` entry that does not come from an event, after all other entries."""
+        self._turns[max(self._turns)].add(_Item(at, System(ts="", text=text)))
+
+    def set_prompt(self, text: str, *, attempt: int) -> None:
+        """Replace the prompt of an attempt by the text that was sent to the CLI. That text includes
+        the template and the instructions of the run."""
+        if attempt in self._users:
+            self._users[attempt].entry = User(ts="", text=text)
+
+    @property
+    def model(self) -> str | None:
+        """The model of the last `init` entry. None if it is not known."""
+        init: Any = self._init.entry if self._init is not None else None
+        return init.model if init is not None and init.model != _UNNAMED else None
 
     def entries(self) -> tuple[Entry, ...]:
-        self._flush()
-        return tuple(self._entries)
+        """Return all entries. Their times never decrease."""
+        entries = []
+        latest = 0
+        waiting = [
+            item for key in sorted(self._turns, reverse=True) for item in self._turns[key].items()[::-1]
+        ]
+        while waiting:
+            item = waiting.pop()
+            if item.inside:
+                # Not recursive: the events may be nested at any depth.
+                waiting += [_Item(item.at, item.entry), *item.inside[::-1]]
+                continue
+            latest = max(latest, item.at)
+            entries.append(msgspec.structs.replace(item.entry, ts=iso_time(latest)))
+        return tuple(entries)
 
-    def _announce(self, notice: Notice) -> None:
-        """Add the session, and the model that the CLI chose, to the attempt's `init` entry."""
-        named = notice.session
-        at = next((at for at in reversed(range(len(self._entries))) if type(self._entries[at]) is Init), None)
-        if named is None or at is None:
-            return
-        init: Any = self._entries[at]
-        session, model = init.session_id or named.session_id, init.model
-        made = Init(
-            ts=init.ts, model=(named.model or model) if model == _UNNAMED else model, session_id=session
+    def add_started(self, event: Started) -> None:
+        init = Init(ts="", model=event.model or _UNNAMED, session_id=event.session_id or "")
+        self._init = _Item(event.at, init)
+        self._turn.add(self._init)
+        if event.prompt is not None:
+            self._users[event.attempt] = _Item(event.at, User(ts="", text=event.prompt))
+            self._turn.add(self._users[event.attempt])
+
+    def add_notice(self, event: Notice) -> None:
+        if event.code == "session":
+            self._add_session(event)
+        elif event.level in ("warning", "error"):
+            kind = Stderr if event.code in _OF_STDERR else System
+            self._turn.add(_Item(event.at, kind(ts="", text=event.message)))
+
+    def add_thought(self, event: Thought) -> None:
+        text = f"{event.subject}: {event.text}" if event.subject else event.text
+        item = _Item(event.at, Thinking(ts="", text=text, parent_tool_use_id=event.parent))
+        parent = self._calls.get(event.parent) if event.parent is not None else None
+        if event.parent is None:
+            self._turn.add(item, _THOUGHTS)
+        else:
+            _add_tool(item, parent.turn if parent else self._turn, parent)
+
+    def add_permission_request(self, event: PermissionAsked) -> None:
+        if event.command is not None:
+            self._commands[event.id] = event.command
+
+    def add_decision(self, event: PermissionDecided) -> None:
+        reason = f": {event.reason}" if event.reason else ""
+        text = f"{event.tool}: {event.decision} ({event.by}){reason}"
+        self._turn.add(_Item(event.at, System(ts="", text=text)))
+
+    def add_call(self, event: ToolStarted | ToolFinished) -> _Call:
+        entry = ToolCall(
+            ts="",
+            name=event.name,
+            input=event.input,
+            tool_use_id=event.id,
+            parent_tool_use_id=event.parent,
         )
-        self._entries[at] = made
+        parent = self._calls.get(event.parent) if event.parent is not None else None
+        call = _Call(_Item(event.at, entry), parent.turn if parent else self._turn, parent)
+        _add_tool(call.item, call.turn, parent)
+        self._calls[event.id] = call
+        return call
 
-    def _close(self, event: ToolFinished) -> None:
-        """Put the call before its result, and add the input, which the warm transport has only now.
+    def add_result(self, event: ToolFinished) -> None:
+        """Add the result of a tool call after the call, and complete the input of the call.
 
-        The command of a denied call is in its permission request only.
+        On the warm transport (runs in a CLI that is already running), the input is reported with
+        the result. The command of a denied call is only in its permission request.
         """
-        at = self._open.pop(event.id, None)
+        call = self._calls.get(event.id)
+        if call is None or call.result is not None:
+            call = self.add_call(event)
         command = self._commands.pop(event.id, None)
         tool_input = {"command": command} if event.input is None and command is not None else event.input
-        if at is None:
-            self._entries.append(_call(event))
-            at = len(self._entries) - 1
-        call = self._entries[at]
-        if isinstance(call, ToolCall) and call.input is None and tool_input is not None:
-            self._entries[at] = msgspec.structs.replace(call, input=tool_input)
+        entry: Any = call.item.entry
+        if entry.input is None and tool_input is not None:
+            call.item.entry = msgspec.structs.replace(entry, input=tool_input)
+        call.result = _Item(event.at, _result(event))
+        _add_tool(call.result, call.turn, call.parent)
 
-    def _flush(self) -> None:
-        if self._text_at is not None:
-            self._entries.append(Assistant(ts=iso_time(self._text_at), text=self._text.getvalue()))
-            self._text, self._text_at = StringIO(), None
+    def _add_session(self, notice: Notice) -> None:
+        """Add the session id, and the model that the CLI chose, to the `init` entry of the current
+        attempt."""
+        named = notice.session
+        if named is None or self._init is None:
+            return
+        init: Any = self._init.entry
+        session, model = init.session_id or named.session_id, init.model
+        self._init.entry = Init(
+            ts="", model=(named.model or model) if model == _UNNAMED else model, session_id=session
+        )
+
+
+_ADD: dict[type[Event], Callable[[Transcript, Any], object]] = {
+    ToolStarted: Transcript.add_call,
+    ToolFinished: Transcript.add_result,
+    Thought: Transcript.add_thought,
+    Started: Transcript.add_started,
+    PermissionAsked: Transcript.add_permission_request,
+    PermissionDecided: Transcript.add_decision,
+    Notice: Transcript.add_notice,
+}
+
+
+def _add_tool(item: _Item, turn: _Turn, parent: _Call | None) -> None:
+    """Add a tool call or its result to a turn.
+
+    `parent` is the call of the subagent that used the tool. If the result of this subagent is
+    already in the transcript, the item is placed before that result.
+    """
+    if parent is not None and parent.result is not None:
+        parent.result.inside.append(item)
+    else:
+        turn.add(item, _TOOLS)
 
 
 def iso_time(at: int) -> str:
-    """Unix milliseconds as ISO-8601 in UTC.
+    """Format Unix milliseconds as ISO 8601 in UTC.
 
     >>> iso_time(1_767_225_600_000)
     '2026-01-01T00:00:00.000Z'
@@ -207,54 +360,18 @@ def iso_time(at: int) -> str:
 
 @lru_cache(maxsize=8)
 def _second(at: int) -> str:
-    """Cached: most events have the same second as the one before."""
+    """Format a time in Unix seconds as ISO 8601 in UTC.
+
+    The result is cached, because most events happen in the same second as the event before.
+    """
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _entries_of(event: Event) -> tuple[Entry, ...] | None:
-    """The entries for an event, or None."""
-    make_entries = _MAKERS.get(type(event))
-    return make_entries(event) if make_entries is not None else None
-
-
-def _thought(event: Thought) -> tuple[Entry, ...]:
-    text = f"{event.subject}: {event.text}" if event.subject else event.text
-    return (Thinking(ts=iso_time(event.at), text=text, parent_tool_use_id=event.parent),)
-
-
-def _started(event: Started) -> tuple[Entry, ...]:
-    ts = iso_time(event.at)
-    init = Init(ts=ts, model=event.model or _UNNAMED, session_id=event.session_id or "")
-    return (init,) if event.prompt is None else (init, User(ts=ts, text=event.prompt))
-
-
-def _decided(event: PermissionDecided) -> tuple[Entry, ...]:
-    reason = f": {event.reason}" if event.reason else ""
-    return (System(ts=iso_time(event.at), text=f"{event.tool}: {event.decision} ({event.by}){reason}"),)
-
-
-def _noticed(event: Notice) -> tuple[Entry, ...] | None:
-    if event.level not in ("warning", "error"):
-        return None
-    kind = Stderr if event.code in _OF_STDERR else System
-    return (kind(ts=iso_time(event.at), text=event.message),)
-
-
-def _call(event: ToolStarted | ToolFinished) -> ToolCall:
-    return ToolCall(
-        ts=iso_time(event.at),
-        name=event.name,
-        input=event.input,
-        tool_use_id=event.id,
-        parent_tool_use_id=event.parent,
-    )
 
 
 def _result(event: ToolFinished) -> ToolResult:
     failed = event.status != "ok"
     content = event.error if failed and event.error is not None else event.output
     return ToolResult(
-        ts=iso_time(event.at),
+        ts="",
         tool_use_id=event.id,
         tool_name=event.name,
         content=content or "",
@@ -263,13 +380,3 @@ def _result(event: ToolFinished) -> ToolResult:
         exit_code=event.exit_code,
         parent_tool_use_id=event.parent,
     )
-
-
-_MAKERS: dict[type[Event], Callable[[Any], tuple[Entry, ...] | None]] = {
-    ToolStarted: lambda event: (_call(event),),
-    ToolFinished: lambda event: (_result(event),),
-    Thought: _thought,
-    Started: _started,
-    PermissionDecided: _decided,
-    Notice: _noticed,
-}

@@ -1,4 +1,4 @@
-"""A live run as OpenTelemetry spans, by the semantic conventions for generative AI (1.41.1)."""
+"""Create OpenTelemetry spans for a run, by the semantic conventions for generative AI (1.41.1)."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 __all__ = ["Spans", "spans", "traceparent_env"]
 
 _Kind = tuple[str, str | None]
-"""Role and requested model of a request."""
+"""The kind of a model request: its role, and the model that the request names."""
 _SCOPE = "geminids"
 _MS = 1_000_000
 
 
 def traceparent_env(context: Context | None = None) -> dict[str, str]:
-    """`TRACEPARENT` (and `TRACESTATE`) for `Options.env`.
+    """Return the variable `TRACEPARENT`, and `TRACESTATE` if the trace has a state, for `Options.env`.
 
-    They are those of the current span, or of a context; empty without one.
-
-    The CLI passes its environment to its tools, so their spans belong to the same trace.
+    The CLI passes its environment to its tools, so the spans of the tools belong to the same trace.
+    The values come from the span in `context`, by default from the current span. Without a span, the
+    result is empty.
     """
     _api()
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -57,7 +57,8 @@ def traceparent_env(context: Context | None = None) -> dict[str, str]:
 
 
 def spans(events: Iterable[Event], tracer: Tracer | None = None, **how: Any) -> None:
-    """Make the spans of a finished or a running run; `how` are the options of `Spans`."""
+    """Create the spans of a run from all events of the run. `how` are further parameters for
+    `Spans`."""
     recorder = Spans(tracer, **how)
     for event in events:
         recorder.feed((event,))
@@ -65,11 +66,11 @@ def spans(events: Iterable[Event], tracer: Tracer | None = None, **how: Any) -> 
 
 
 class Spans:
-    """Makes spans from events: `invoke_agent` for the run, one for each model request and tool.
+    """Creates the spans of a run: one for the run, and one for each model request and tool call.
 
-    `content=True` adds prompts, answers, and the input and output of tools. `provider` is
-    `gcp.gemini` or `gcp.vertex_ai`; the default is `gcp.gen_ai`, because events do not name it.
-    `parent` is the context of the run, by default the current one.
+    `content=True` adds prompts, answers, and the input and output of tools to the spans. `provider`
+    is `gcp.gemini` or `gcp.vertex_ai`; the default is `gcp.gen_ai`, because the events do not name
+    the provider. `parent` is the context that contains the run, by default the current context.
     """
 
     def __init__(
@@ -96,20 +97,20 @@ class Spans:
         self._tools: dict[str, Span] = {}
         self._agents: dict[str, Context] = {}
         self._request_times = RequestTimes()
-        # Requests that the API refused and that may be retried, with the parent and the start of
+        # Requests that the API rejected and that the CLI may retry, with the parent and the start of
         # their span.
         self._refused: dict[_Kind, list[tuple[TokensUsed, str | None, int]]] = {}
 
     def start(self) -> Context:
-        """Start the span of the run now, for `traceparent_env`.
+        """Start the span of the run now, and return the context of this span for `traceparent_env`.
 
-        Otherwise the first event starts it.
+        This call is optional: without it, the first event starts the span.
         """
         run = self._run or self._begin(None)
         return self._with(run)
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """Make spans, and return nothing: the tracer exports them."""
+        """Create the spans of these events. Returns empty bytes, because the tracer exports the spans."""
         for event in events:
             kind = type(event)
             if kind is Text or self._is_over:
@@ -120,17 +121,18 @@ class Spans:
             if (handle := _HANDLERS.get(kind)) is not None:
                 handle(self, event)
         if events and not self._is_over:
-            # The loop skips the time of text events.
+            # The loop does not read the time of text events.
             self._latest = max(self._latest, events[-1].at)
         return b""
 
     def finish(self) -> bytes:
-        """End the open spans as cut off; after a `Finished` there are none."""
+        """End the spans that are still open, and mark them as failed. If the events ended with
+        `Finished`, no span is open."""
         if self._run is not None and not self._is_over:
             self._is_over = True
             self._end_requests()
             self._end_tools()
-            self._fail(self._run, "_OTHER", "the events end before the run does")
+            self._fail(self._run, "_OTHER", "the events end before the run has ended")
             self._run.end(self._latest * _MS or None)
         return b""
 
@@ -145,7 +147,8 @@ class Spans:
         return self._run
 
     def _within(self, parent: str | None) -> Context:
-        """The context of a subagent's call, or of the run."""
+        """Return the context in which to create a span. If a tool call with the id `parent` started
+        a subagent, this is the context of that call; otherwise, it is the context of the run."""
         if parent is not None and parent in self._agents:
             return self._agents[parent]
         assert self._run is not None
@@ -179,7 +182,7 @@ class Spans:
         )
         self._tools[event.id] = span
         if event.kind == "agent":
-            # Kept after the call ends: the last events of its subagent may come later.
+            # The context stays after the end of the call: later events of its subagent need it.
             self._agents[event.id] = self._with(span)
             self._request_times.agent_began(event)
 
@@ -199,7 +202,7 @@ class Spans:
         if event.is_http_error:
             self._refused.setdefault(kind, []).append((event, parent, since))
             return
-        # By the conventions, retries are part of the span of the request.
+        # The conventions put the retries of a request into the span of that request.
         refused = self._refused.pop(kind, []) if event.repeat else []
         if refused:
             _, parent, since = refused[0]
@@ -224,7 +227,7 @@ class Spans:
         span.end(event.at * _MS)
 
     def _end_requests(self) -> None:
-        """End the requests that the API refused and that no retry answered."""
+        """Create the spans of the requests that the API rejected and for which no retry succeeded."""
         for refused in self._refused.values():
             _, parent, since = refused[0]
             self._request(refused[-1][0], parent, since, len(refused) - 1)
@@ -289,7 +292,7 @@ _HANDLERS: dict[type[Event], Any] = {
 
 
 def _api() -> Any:
-    """`opentelemetry.trace`, an optional dependency."""
+    """Return the module `opentelemetry.trace`. Raises `GeminidsError` if it is not installed."""
     try:
         from opentelemetry import trace
     except ImportError:

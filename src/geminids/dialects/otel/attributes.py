@@ -1,6 +1,6 @@
-"""The attributes and times of a run's spans, by the semantic conventions.
+"""Attributes and start times of the spans of a run, by the semantic conventions of OpenTelemetry.
 
-Unknown ones are omitted.
+An attribute whose value is not known is omitted.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from geminids.events.cost import with_reported_totals
 from geminids.events.model import (
     Finished,
     Notice,
@@ -34,7 +35,7 @@ __all__ = [
 
 Attribute = str | int | float | bool | list[str] | list[int]
 Attributes = dict[str, Attribute]
-# The names of the conventions for the finish reasons of the API.
+# Maps the finish reasons of the API to the names in the conventions.
 _FINISH_REASONS = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
@@ -46,7 +47,7 @@ _FINISH_REASONS = {
 
 
 def run_attributes(agent_name: str, provider: str) -> Attributes:
-    """Attributes of a run at its start."""
+    """Return the attributes of the span of a run that are known at its start."""
     return {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": provider,
@@ -61,13 +62,14 @@ def started_attributes(event: Started) -> Attributes:
             "gen_ai.conversation.id": event.session_id,
             "gen_ai.agent.version": event.cli_version,
             "geminids.run.id": event.run_id,
-            "geminids.lane": event.lane,
+            "geminids.transport": event.transport,
         }
     )
 
 
 def input_attributes(event: Started) -> Attributes:
-    """The prompt; only with `content`."""
+    """Return the prompt of the run as an attribute. This is called only if the spans may contain
+    prompts (`content=True`)."""
     if event.prompt is None:
         return {}
     return {"gen_ai.input.messages": _messages("user", event.prompt)}
@@ -82,7 +84,7 @@ def finished_attributes(event: Finished, *, content: bool) -> Attributes:
         "geminids.run.id": event.run_id,
         "geminids.outcome": event.outcome,
         "geminids.exit_code": event.exit_code,
-        # The conventions have no name for money.
+        # The conventions have no attribute for the cost.
         "geminids.cost.usd": float(cost.usd) if cost is not None and cost.usd is not None else None,
         "geminids.cost.basis": cost.basis if cost is not None else None,
         "geminids.discarded_requests": list(event.discarded) or None,
@@ -90,6 +92,7 @@ def finished_attributes(event: Finished, *, content: bool) -> Attributes:
     if used is not None and used.unknown:
         attributes["geminids.usage.unknown_requests"] = used.unknown
     elif used is not None:
+        used = with_reported_totals(used)
         attributes |= _tokens(used.input, used.cached, used.output, used.thinking, used.tool)
     if content and event.answer:
         reason = {"success": "stop", "max_turns": "length"}.get(event.outcome, "error")
@@ -101,9 +104,10 @@ def finished_attributes(event: Finished, *, content: bool) -> Attributes:
 def request_attributes(
     event: TokensUsed, model: str | None, provider: str, session: str | None
 ) -> Attributes:
-    """Attributes of one request.
+    """Return the attributes of the span of one model request.
 
-    `model` is the model in the request; an alias is only an attribute of the run.
+    `model` is the model that the request names, not an alias such as `auto`. `session` is the id of
+    the session.
     """
     return _known(
         {
@@ -155,9 +159,10 @@ def permission_attributes(event: PermissionDecided) -> Attributes:
 def _tokens(
     prompt: int | None, cached: int | None, output: int | None, thinking: int | None, tool: int | None
 ) -> Mapping[str, int | None]:
-    """Input includes cached tokens and tool prompts, output includes thinking.
+    """Return the attributes for tokens.
 
-    A sum is unknown if a part of it is unknown.
+    Input includes cached tokens and tool prompts. Output includes thinking. An attribute is None if
+    one of the numbers in its sum is None.
     """
     return {
         "gen_ai.usage.input_tokens": None if prompt is None or tool is None else prompt + tool,
@@ -175,15 +180,20 @@ def _messages(role: str, text: str, **more: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """As JSON text: spans cannot hold objects."""
+    """Encode a value as JSON text, because an attribute of a span cannot be an object."""
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
-        return "null"  # nested too deeply
+        return "null"  # the value is nested too deeply for JSON
 
 
 class _Agent(msgspec.Struct):
-    """A subagent: when its call began and ended, and when its latest request may have started."""
+    """The times of a subagent in Unix milliseconds.
+
+    `began` and `ended` are the times of the tool call that started the subagent. `ready` is the
+    earliest time at which the next request of the subagent can start. If another subagent made this
+    call, `parent` is the id of the call that started the other subagent; otherwise it is None.
+    """
 
     parent: str | None
     began: int
@@ -192,9 +202,10 @@ class _Agent(msgspec.Struct):
 
 
 class RequestTimes:
-    """Estimates when a request started.
+    """Estimates when a model request was sent.
 
-    That is when the last tool of the turn before it ended, or when the run started.
+    A request is sent at about the time when the last tool call of the previous turn ended; in the
+    first turn, when the attempt started.
     """
 
     def __init__(self) -> None:
@@ -203,13 +214,13 @@ class RequestTimes:
         self._agents: dict[str, _Agent] = {}
 
     def begin(self, event: Started) -> None:
-        """Begin a new attempt, which counts its turns from the start."""
+        """Begin a new attempt of the run, and forget the turns of the previous attempt."""
         self._began = event.at
         self._turns = {event.turn: event.at}
 
     def noticed(self, event: Notice) -> None:
         if event.code == "session" and event.turn in self._turns:
-            # The CLI has loaded; it could not send a request before.
+            # The CLI sends no request before it has loaded, and it has loaded now.
             self._turns[event.turn] = max(self._turns[event.turn], event.at)
 
     def agent_began(self, event: ToolStarted) -> None:
@@ -220,12 +231,16 @@ class RequestTimes:
             agent.ended = event.at
         if event.parent is None:
             self._turns[event.turn + 1] = max(self._turns.get(event.turn + 1, 0), event.at)
-            self._turns.pop(event.turn - 2, None)  # no longer needed
+            self._turns.pop(event.turn - 2, None)  # no later request needs the time of this turn
         elif (caller := self._agents.get(event.parent)) is not None:
             caller.ready = max(caller.ready, event.at)
 
     def of_request(self, event: TokensUsed) -> tuple[str | None, int]:
-        """The call of the requesting subagent (None for the agent itself), and the start time."""
+        """Return which subagent sent a request, and when. The subagent is given by the id of the
+        tool call that started it, and the time is in Unix milliseconds.
+
+        The id is None if no subagent sent the request, or if it is not known which subagent did.
+        """
         if event.role == "subagent":
             if (name := self._running_agent(event.at)) is None:
                 return None, _start_of(event, event.at)
@@ -236,7 +251,10 @@ class RequestTimes:
         return None, _start_of(event, start)
 
     def _running_agent(self, at: int) -> str | None:
-        """The innermost subagent that was running; None if several ran side by side."""
+        """Return the call id of the innermost subagent that was running at the time `at`.
+
+        Return None if no subagent was running, or if several were running in parallel.
+        """
         running = {
             name: agent
             for name, agent in self._agents.items()
@@ -249,5 +267,6 @@ class RequestTimes:
 
 
 def _start_of(event: TokensUsed, estimate: int) -> int:
-    """When a request was sent: by its measured duration, otherwise by the estimate."""
+    """Return when a request was sent, computed from its duration. If the duration is unknown,
+    return `estimate`, but at most the time of the event."""
     return min(estimate, event.at) if event.duration_ms is None else event.at - event.duration_ms

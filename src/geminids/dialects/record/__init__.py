@@ -1,4 +1,7 @@
-"""The run record of cakit: one JSON object per run, from its events or the CLI's json report."""
+"""cakit's run record: one JSON object about a run, built from events or from the CLI's own report.
+
+"Report" means what `gemini --output-format json` prints.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from msgspec.structs import replace
 
 from geminids.dialects.record.trajectory import STDERR_LINE
 from geminids.events.model import Event, Finished, Started, Text, ToolStarted, Usage
-from geminids.gemini.protocol.json_report import ModelReport, read_report
+from geminids.gemini.protocol.json_report import ModelReport, ReportError, read_report
 
 __all__ = [
     "Encoder",
@@ -34,7 +37,11 @@ _BAD_INPUT = ("bad_prompt", "bad_option")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of cakit's record of a run; unknown ones are None."""
+    """The fields of a run record. A value that is not known is None.
+
+    `exit_code` is cakit's: 0 only if the run succeeded and `check` found no problem.
+    `command_exit_code` is the CLI's own. `error` says why the run failed.
+    """
 
     agent: str = "gemini"
     agent_version: str | None = None
@@ -45,15 +52,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: int | None = None
     total_cost: float | None = None
     telemetry_log: str | None = None
-    cakit_exit_code: int | None = None
+    exit_code: int | None = None
     command_exit_code: int | None = None
+    error: str | None = None
     output_path: str | None = None
     trajectory_path: str | None = None
     raw_output: str | None = None
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """An error in a record, and its field."""
+    """What is wrong with one field of a record: the name of the field, and a message."""
 
     field: str
     message: str
@@ -62,14 +70,18 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.field}: {self.message}"
 
 
-def check(record: Record, *, trajectory: bool = False) -> list[Problem]:
-    """Check the record of a run that ended with exit 0. Other exit codes report a failure already.
+def check(record: Record, *, trajectory: bool = True) -> list[Problem]:
+    """Return one problem for each critical field that is missing or invalid. This is the check of
+    the flag `--strict`.
 
-    `trajectory`: also require the path of the trajectory file, as cakit's documentation does and
-    its code does not.
+    The critical fields are `response`, `models_usage`, `llm_calls`, `tool_calls` and
+    `trajectory_path`. Pass `trajectory=False` for a record without files.
 
-    >>> [str(problem) for problem in check(Record(response="hi", llm_calls=1, tool_calls=0, command_exit_code=0))]
-    ['models_usage: no model with known tokens']
+    If the CLI exited with an error, no field is checked: `exit_code` already reports the failure.
+
+    >>> record = Record(response="hi", llm_calls=1, tool_calls=0, command_exit_code=0)
+    >>> [str(problem) for problem in check(record)]
+    ['models_usage: no model with known tokens', 'trajectory_path: missing']
     """
     if record.command_exit_code not in (0, None):
         return []
@@ -92,20 +104,18 @@ def _count(number: int | None, least: str) -> str:
 
 
 def encode(record: Record) -> bytes:
-    """Encode a record as cakit prints it: indented by two spaces, sorted keys, ASCII only."""
+    """Encode a record as cakit prints it: JSON with sorted keys, in ASCII, indented by two spaces
+    per level."""
     return json.dumps(msgspec.to_builtins(record), indent=2, sort_keys=True).encode() + b"\n"
 
 
 def decode(data: bytes | str) -> Record:
-    """Decode a record of `encode` or of cakit.
-
-    The latter has no `cached_tokens` and `thinking_tokens`.
-    """
+    """Decode a record that `encode` wrote. Unknown keys are ignored, and missing keys are None."""
     return msgspec.json.decode(data, type=Record)
 
 
 def raw_output(stdout: str, stderr: str = "") -> str:
-    """Both outputs of the CLI as one text.
+    """Join stdout and stderr of the CLI to one text, with a separator line between them.
 
     >>> raw_output("{}", "a warning")
     '{}\\n\\n----- STDERR -----\\na warning'
@@ -121,27 +131,41 @@ def from_report(
     agent_version: str | None = None,
     runtime_seconds: float | None = None,
 ) -> Record:
-    """The record of a run with `--output-format json`, from its output; mask secrets before."""
-    report = read_report(stdout, stderr)
-    response = report.response if report else stdout.strip().rpartition("\n")[2].strip()
+    """Build the record of a run with `--output-format json` from what the CLI printed.
+
+    Only the last JSON value in stdout is used. From stderr, only the error is read, because the CLI
+    prints errors there. `exit_code` is the exit code of the CLI; None if it is not known. Secrets
+    are not masked.
+    """
+    report = read_report(stdout)
+    failed = report if report and report.error else read_report(stderr)
     usage = of_report(report.stats.models if report and report.stats else {})
-    tools = report.stats.tools.total_calls if report and report.stats else None
     record = Record(
         agent_version=agent_version,
         runtime_seconds=runtime_seconds,
-        response=response or None,
+        response=(report.response or None) if report else None,
         models_usage=usage.models,
         llm_calls=usage.requests,
-        tool_calls=tools,
+        tool_calls=report.stats.tools.total_calls if report and report.stats else None,
         command_exit_code=exit_code,
+        error=_message(failed.error) if failed and failed.error else None,
         raw_output=raw_output(stdout, stderr),
     )
-    cakit_exit_code = exit_code or (1 if check(record) or (report and report.error) else 0)
-    return replace(record, cakit_exit_code=cakit_exit_code)
+    is_bad = record.error is not None or check(record, trajectory=False)
+    return replace(record, exit_code=exit_code or (1 if is_bad else 0))
+
+
+def _message(error: ReportError) -> str:
+    """Return the CLI's error as one text.
+
+    >>> _message(ReportError("AuthError", "no key"))
+    'AuthError: no key'
+    """
+    return ": ".join(filter(None, (error.type, error.message))) or "unknown error"
 
 
 def from_events(events: Iterable[Event]) -> Record:
-    """The record of a run from its events."""
+    """Build the record of a run from its events. The fields for files are None."""
     encoder = Encoder()
     for event in events:
         encoder.feed((event,))
@@ -149,10 +173,11 @@ def from_events(events: Iterable[Event]) -> Record:
 
 
 class Encoder:
-    """Collects the events of a run. Returns its record at the end, without paths and raw output."""
+    """Collects the events of a run. `record` returns the run record; its fields for files are None."""
 
     def __init__(self) -> None:
         self._started: Started | None = None
+        self._first_start: int | None = None
         self._finished: Finished | None = None
         self._reset()
 
@@ -174,6 +199,8 @@ class Encoder:
                 add_text = self._text.write
             elif isinstance(event, Started):
                 self._started = event
+                if self._first_start is None:
+                    self._first_start = event.at
                 self._reset()
                 add_text = self._text.write
             elif isinstance(event, Finished):
@@ -191,35 +218,46 @@ class Encoder:
             self._text = io.StringIO(newline="")
 
     def record(self) -> Record:
-        """The record so far; complete after `Finished`."""
+        """Return the record of the events so far. The record is complete after the event
+        `Finished`."""
         version = self._started.cli_version if self._started else None
         finished = self._finished
         if finished is None:
             response = self._text.getvalue() or None
-            return Record(agent_version=version, response=response, cakit_exit_code=1)
+            return Record(
+                agent_version=version,
+                response=response,
+                exit_code=1,
+                error="the events end before the run has ended",
+            )
         usd = finished.cost.usd if finished.cost is not None else None
         record = Record(
             agent_version=version,
-            runtime_seconds=finished.duration_ms / 1000,
-            response=self._response(finished),
+            runtime_seconds=self._runtime(finished),
+            response=finished.answer or None,
             models_usage=of_models(finished.usage),
-            # As the CLI's own `totalRequests`: failed requests count as well.
+            # Failed requests count too, as in the CLI's own `totalRequests`.
             llm_calls=finished.usage.requests if finished.usage is not None else None,
             tool_calls=self._tool_calls(finished),
             command_exit_code=finished.exit_code,
+            error=_why(finished),
             total_cost=float(usd) if usd is not None else None,
         )
-        return replace(record, cakit_exit_code=_exit_code(finished, record))
+        return replace(record, exit_code=_exit_code(finished, record))
 
-    def _response(self, finished: Finished) -> str | None:
-        if self._started is None and finished.outcome != "success":
-            return finished.reason or (finished.failure.message if finished.failure else None)
-        return finished.answer or None
+    def _runtime(self, finished: Finished) -> float | None:
+        """Return the seconds from the first start of the CLI to the end of the run.
+
+        None if the CLI was not started.
+        """
+        return None if self._first_start is None else max(finished.at - self._first_start, 0) / 1000
 
     def _tool_calls(self, finished: Finished) -> int | None:
-        """Includes calls of subagents, as the CLI counts them.
+        """Return the number of tool calls, counted as the CLI does: calls of subagents are
+        included.
 
-        None if there were some and the journal was not read.
+        Return None if the events contain no `Started`, or if a subagent ran and geminids could not
+        read what this subagent did.
         """
         if self._started is None or (self._agents and not finished.complete):
             return None
@@ -228,15 +266,28 @@ class Encoder:
 
 def _exit_code(finished: Finished, record: Record) -> int:
     if finished.outcome == "success":
-        return 1 if check(record) else 0
+        return 1 if check(record, trajectory=False) else 0
     kind = finished.failure.kind if finished.failure else None
     if kind in _BAD_INPUT:
         return 2
     return 127 if kind == "cli_missing" else finished.exit_code or 1
 
 
+def _why(finished: Finished) -> str | None:
+    """Return why the run failed; None if the run succeeded."""
+    if finished.outcome == "success":
+        return None
+    if finished.failure is not None:
+        return f"{finished.failure.kind}: {finished.failure.message}"
+    return finished.reason or finished.outcome
+
+
 class ModelTokens(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one model: prompt with cached tokens, completion with thinking."""
+    """The tokens of all requests to one model.
+
+    `prompt_tokens` include `cached_tokens`. `completion_tokens` do not include `thinking_tokens`.
+    `total_tokens` is the total of the API, which also counts thinking and tool results.
+    """
 
     prompt_tokens: int
     completion_tokens: int
@@ -246,14 +297,22 @@ class ModelTokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportUsage(msgspec.Struct, frozen=True):
-    """The usage in a json report: tokens of each model, and the number of requests."""
+    """The usage in a report: the tokens of each model, and the number of all requests.
+
+    `requests` is None if the report lacks the number of requests of at least one model, or names no
+    model.
+    """
 
     models: dict[str, ModelTokens]
     requests: int | None
 
 
 def of_models(usage: Usage | None) -> dict[str, ModelTokens]:
-    """From the usage of a run, without models that have requests with unknown tokens."""
+    """Return the tokens of each model of a run.
+
+    Leave out a model if its prompt, output or total tokens are not known, or if the tokens of one
+    of its requests are not known.
+    """
     models = {
         model.model: _tokens(model.input, model.output, model.thinking, model.total, model.cached)
         for model in (usage.models if usage else ())
@@ -263,7 +322,8 @@ def of_models(usage: Usage | None) -> dict[str, ModelTokens]:
 
 
 def of_report(models: Mapping[str, ModelReport]) -> ReportUsage:
-    """From the models of a json report, with the CLI's model names."""
+    """Return the usage in a report of the CLI. Leave out a model if its prompt, output or total
+    tokens are missing."""
     usage = {}
     for name, model in models.items():
         counts = model.tokens
@@ -277,13 +337,14 @@ def of_report(models: Mapping[str, ModelReport]) -> ReportUsage:
 def _tokens(
     prompt: int | None, output: int | None, thinking: int | None, total: int | None, cached: int | None
 ) -> ModelTokens | None:
-    if prompt is None or output is None or thinking is None:
+    """Return the token counts under cakit's names. Return None if `prompt`, `output` or `total` is
+    not known."""
+    if prompt is None or output is None or total is None:
         return None
-    completion = output + thinking
     return ModelTokens(
         prompt_tokens=prompt,
-        completion_tokens=completion,
-        total_tokens=prompt + completion if total is None else total,
+        completion_tokens=output,
+        total_tokens=total,
         cached_tokens=UNSET if cached is None else cached,
-        thinking_tokens=thinking,
+        thinking_tokens=UNSET if thinking is None else thinking,
     )

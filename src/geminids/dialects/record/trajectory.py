@@ -1,4 +1,4 @@
-"""The trajectory file of cakit: the output of a run in YAML, for people to read."""
+"""Write cakit's trajectory file: the output of a run in YAML, for people to read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _TITLE = "Coding Agent Trace"
 
 
 def of_output(stdout: str, stderr: str = "", *, source: str = "gemini") -> str:
-    """The trajectory of the CLI's output, in any of its output formats.
+    """Return the trajectory of the CLI's output: json, stream-json or plain text.
+
+    `source` is the name of the agent.
 
     >>> print(of_output('{"response": "one\\\\ntwo"}'), end="")
     title: Coding Agent Trace
@@ -37,7 +39,8 @@ def of_output(stdout: str, stderr: str = "", *, source: str = "gemini") -> str:
 
 
 def of_sections(sections: Sequence[tuple[str, str, str]], *, source: str = "gemini") -> str:
-    """The trajectory of several outputs, each with its label, stdout and stderr."""
+    """Return the trajectory of several outputs of CLIs. Each section is a label, stdout and stderr.
+    `source` is the name of the agent."""
     entries = []
     for label, stdout, stderr in sections:
         form, content = _content(stdout, stderr)
@@ -47,7 +50,7 @@ def of_sections(sections: Sequence[tuple[str, str, str]], *, source: str = "gemi
 
 
 def of_events(events: Iterable[Event], *, source: str = "gemini") -> str:
-    """The trajectory of a run's events.
+    """Return the trajectory of a run's events.
 
     Consecutive pieces of text are one entry, and nulls are omitted.
     """
@@ -87,7 +90,7 @@ def _item(event: Event) -> dict[str, Any]:
     except RecursionError:
         # The input is nested too deeply.
         fields = msgspec.to_builtins(msgspec.structs.replace(event, input=None))
-    # `session` is also in the message of its notice.
+    # Omit `session`: the message of its notice has the same data.
     return {name: value for name, value in fields.items() if value is not None and name != "session"}
 
 
@@ -147,7 +150,8 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's dumper without aliases, with indented lists, and literal blocks where possible."""
+    """Writes YAML with PyYAML, but without aliases, with indented lists, and with literal blocks
+    where possible."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -174,7 +178,8 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def _shallow(value: Any, depth: int) -> Any:
-    """Replace values that are nested too deeply for a reader with their JSON text."""
+    """Replace values that are nested deeper than 40 levels with their JSON text, because programs
+    that read the file might not be able to parse them. `depth` is the level of `value`."""
     if not value or not isinstance(value, Mapping | list | tuple):
         return value
     if depth > _DEEPEST:

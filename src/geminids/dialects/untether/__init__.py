@@ -1,4 +1,4 @@
-"""A run as the events of Untether's runners: `started`, actions, and one `completed` at the end."""
+"""Translate the events of a run to Untether's events: `started`, actions, and one `completed`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,16 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from msgspec import UNSET
-
 from geminids.dialects.untether.model import (
     ENGINE,
     Action,
     ActionEvent,
-    Changed,
     CompletedEvent,
-    Detail,
-    Meta,
-    RunUsage,
     StartedEvent,
-    TokenUsage,
     UntetherEvent,
     encode_untether_event,
 )
-from geminids.dialects.untether.tools import kind_and_title, path_in
+from geminids.dialects.untether.tools import path_in, tool_kind_and_title
 from geminids.events.model import (
     Event,
     Finished,
@@ -38,6 +31,8 @@ from geminids.events.model import (
     ToolFinished,
     ToolStarted,
 )
+from geminids.gemini.protocol.stderr import is_noise
+from geminids.log import get_logger
 from geminids.sessions.resume_token import ResumeToken, extract_resume_token, format_resume_line
 
 __all__ = [
@@ -57,22 +52,19 @@ __all__ = [
     "translate",
 ]
 
+_log = get_logger("dialects")
+
 _PREVIEW = 500
-# Notices about lines that are not events of the CLI; reported at any level.
-_BAD_LINES = {
-    "noise",
-    "unknown_event",
-    "unknown_role",
-    "unknown_update",
-    "protocol",
-    "encoding",
-    "line_too_long",
-}
+# Codes of notices about valid lines that Untether has no event for: they are only logged.
+_UNKNOWN_EVENTS = {"unknown_event", "unknown_role", "unknown_update"}
+# Codes of notices about malformed lines. They become warnings, whatever their level is.
+_MALFORMED_LINES = {"noise", "protocol", "encoding", "line_too_long"}
 _MODES = {"yolo": "full access", "auto_edit": "edit files"}
 
 
 def translate(events: Iterable[Event]) -> Iterator[UntetherEvent]:
-    """Translate a whole run to Untether's events.
+    """Yield Untether's events for all events of a run. The last one is a `CompletedEvent`. If the
+    run was cut off, as in this example, the `CompletedEvent` contains the text so far:
 
     >>> from geminids.events.model import Text
     >>> list(translate([Text(at=0, seq=0, attempt=1, turn=1, text="half of it")]))[-1].answer
@@ -85,7 +77,7 @@ def translate(events: Iterable[Event]) -> Iterator[UntetherEvent]:
 
 
 class Encoder:
-    """Encodes Untether's events as lines of JSON."""
+    """Translates the events of one run to lines of JSON, one for each of Untether's events."""
 
     def __init__(self) -> None:
         self._translator = Translator()
@@ -102,7 +94,7 @@ def _lines(events: Iterable[UntetherEvent]) -> bytes:
 
 
 class Translator:
-    """Translates the events of one run."""
+    """Translates the events of one run to Untether's events, batch by batch."""
 
     def __init__(self) -> None:
         self._started: Started | None = None
@@ -112,6 +104,7 @@ class Translator:
         self._has_emitted_started = False
         self._has_emitted_completed = False
         self._notes = 0
+        self._cli_error: str | None = None
         self._open: dict[str, ToolStarted] = {}
         self._commands: dict[str, str] = {}
 
@@ -132,12 +125,16 @@ class Translator:
                 add_text = self._text.write
         return out
 
-    def finish(self) -> list[UntetherEvent]:
-        """Return the missing `completed` event if no `Finished` came."""
+    def finish(self, error: str | None = None) -> list[UntetherEvent]:
+        """Return a failed `CompletedEvent` if the run had no `Finished` event; otherwise an empty
+        list.
+
+        `error` says why the run ended; None if that is not known.
+        """
         if self._has_emitted_completed:
             return []
         self._has_emitted_completed = True
-        error = "gemini: the events end before the run does"
+        error = error or "gemini: the events end before the run has ended"
         return [
             CompletedEvent(
                 ok=False, answer=self._text.getvalue(), resume=self._token(self._session_id), error=error
@@ -152,28 +149,37 @@ class Translator:
 
     def _on_notice(self, event: Notice, out: list[UntetherEvent]) -> None:
         if event.code == "session":
-            # The CLI has loaded: Untether's start of a run.
+            # The CLI has loaded and reported its session: Untether calls this the start of the run.
             if (session := event.session) is not None:
                 self._session_id, self._model = session.session_id, session.model or self._model
             self._emit_started(event, out)
-        elif event.code in _BAD_LINES:
-            detail = Detail(code=event.code, line=event.message)
+        elif event.code in _UNKNOWN_EVENTS:
+            _log.debug("ignored an event of the CLI: %s", event.message)
+        elif event.code in _MALFORMED_LINES:
+            _log.warning("ignored a malformed line of the CLI: %s", event.message)
+            detail = {"code": event.code, "line": event.message}
             out.append(self._note(event.message, detail, "warning"))
         elif event.level in ("warning", "error"):
-            out.append(self._note(event.message, Detail(code=event.code), event.level))
+            if event.code == "cli" and event.level == "error":
+                self._cli_error = event.message
+            out.append(self._note(event.message, {"code": event.code}, event.level))
 
     def _emit_started(self, event: Event, out: list[UntetherEvent]) -> None:
-        """Emit `started` once, when the session is known."""
+        """Add the `StartedEvent` to `out` if the session is known and the `StartedEvent` was not
+        emitted before."""
         if self._has_emitted_started or not self._session_id:
             return
         self._has_emitted_started = True
-        started, model = self._started, self._model
-        mode = _MODES.get(started.approval or "") if started else None
-        meta = Meta(
-            model=model or UNSET, pid=started.pid if started else UNSET, permission_mode=mode or UNSET
-        )
+        meta: dict[str, Any] = {}
+        if self._model:
+            meta["model"] = self._model
+        if (started := self._started) is not None:
+            if started.pid:  # a recording has no process id: it is 0 there
+                meta["pid"] = started.pid
+            if mode := _MODES.get(started.approval or ""):
+                meta["permissionMode"] = mode
         token = ResumeToken(ENGINE, self._session_id)
-        out.append(StartedEvent(resume=token, meta=None if meta == Meta() else meta))
+        out.append(StartedEvent(resume=token, meta=meta or None))
 
     def _on_tool_started(self, event: ToolStarted, out: list[UntetherEvent]) -> None:
         self._emit_started(event, out)
@@ -209,24 +215,28 @@ class Translator:
 
     def _action(self, started: ToolStarted, finished: ToolFinished | None) -> Action:
         tool_input = (finished and finished.input) or started.input or self._asked_input(started.id)
-        cwd = self._started.cwd if self._started else ""
-        kind, title = kind_and_title(started.name, tool_input, cwd, paths=started.paths, title=started.title)
+        kind, title = tool_kind_and_title(started.name, tool_input, paths=started.paths, title=started.title)
+        detail: dict[str, Any] = {
+            "tool_name": started.name,
+            "input": tool_input,
+            "tool_id": started.id,
+        }
         path = path_in(tool_input) or (started.paths[0] if started.paths else None)
-        detail = Detail(
-            tool_name=started.name,
-            input=tool_input,
-            tool_id=started.id,
-            changes=(Changed(path),) if kind == "file_change" and path else UNSET,
-            output_preview=finished.output[:_PREVIEW] if finished and finished.output is not None else UNSET,
-            exit_code=finished.exit_code if finished and finished.exit_code is not None else UNSET,
-            parent_tool_use_id=started.parent or UNSET,
-        )
+        if kind == "file_change" and path:
+            detail["changes"] = [{"path": path, "kind": "update"}]
+        if finished is not None and finished.output is not None:
+            detail["output_preview"] = finished.output[:_PREVIEW]
+        if finished is not None and finished.exit_code is not None:
+            detail["exit_code"] = finished.exit_code
+        if started.parent:
+            detail["parent_tool_use_id"] = started.parent
         return Action(started.id, kind, title, detail)
 
     def _asked_input(self, call: str) -> dict[str, str]:
-        """The command of the permission request.
+        """Return the input of a tool call from its permission request; empty if there is none.
 
-        The warm transport never reports the input of a denied call.
+        On the warm transport (runs in a CLI that is already running), no other event contains the
+        input of a denied call.
         """
         command = self._commands.get(call)
         return {} if command is None else {"command": command}
@@ -236,9 +246,9 @@ class Translator:
         if event.text:
             self._emit_started(event, out)
         self._has_emitted_completed = True
-        error = error_of(event)
+        error = error_of(event, self._cli_error)
         if error is not None and event.failure is not None and exited_without_result(event):
-            out.append(self._note(error, Detail(code=event.failure.kind), "warning"))
+            out.append(self._note(_exit_line(event), {"code": event.failure.kind}, "warning"))
         out.append(
             CompletedEvent(
                 ok=event.outcome == "success",
@@ -249,7 +259,7 @@ class Translator:
             )
         )
 
-    def _note(self, message: str, detail: Detail, level: Literal["warning", "error"]) -> ActionEvent:
+    def _note(self, message: str, detail: dict[str, Any], level: Literal["warning", "error"]) -> ActionEvent:
         self._notes += 1
         action = Action(f"{ENGINE}.note.{self._notes}", "warning", message, detail)
         return ActionEvent(action=action, phase="completed", ok=False, message=message, level=level)
@@ -270,18 +280,26 @@ _HANDLERS: dict[type, _Handler] = {
 }
 
 
-def _usage(event: Finished) -> RunUsage | None:
-    usage, usd = event.usage, event.cost.usd if event.cost is not None else None
+def _usage(event: Finished) -> dict[str, Any] | None:
+    usage = event.usage
     if usage is None or (usage.input is None and usage.output is None):
         return None
-    if usage.unknown:
-        # A request is missing from the sums. The format can express that only by nulls.
-        tokens = TokenUsage(input_tokens=None, output_tokens=None)
-    else:
-        cached = UNSET if usage.cached is None else usage.cached
-        tokens = TokenUsage(input_tokens=usage.input, output_tokens=usage.output, cache_read_tokens=cached)
-    cost = UNSET if usd is None else float(usd)
-    return RunUsage(usage=tokens, duration_ms=event.duration_ms, total_cost_usd=cost)
+    if not (usage.models or usage.input or usage.output):
+        # No model answered, for example because the API refused the key: nothing was measured.
+        return None
+    # The tokens of a request are missing from the sums, so the sums are not the tokens of the run.
+    is_known = not usage.unknown
+    tokens = {
+        "input_tokens": usage.input if is_known else None,
+        "output_tokens": usage.output if is_known else None,
+    }
+    if is_known and usage.cached is not None:
+        tokens["cache_read_tokens"] = usage.cached
+    run: dict[str, Any] = {"usage": tokens}
+    if event.duration_ms:  # a recording without times has no duration: it is 0 there
+        run["duration_ms"] = event.duration_ms
+    usd = event.cost.usd if event.cost is not None else None
+    return {**run, "total_cost_usd": None if usd is None else float(usd)}
 
 
 _EXCERPT = 300
@@ -289,8 +307,12 @@ _URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s\"'<>)]+")
 _PATH = re.compile(r"(?<![\w.~/\\\]])(?:~?/|\.{1,2}/|[A-Za-z]:\\)[^\s:;,\"'<>()]+")
 
 
-def error_of(event: Finished) -> str | None:
-    """The error message, with the outcome; None for a success."""
+def error_of(event: Finished, cli_error: str | None = None) -> str | None:
+    """Return the text for the field `error` of a run that has ended; None if the run succeeded.
+
+    `cli_error` is the message of the CLI's last `error` event. This message explains a run that
+    ended without a `result` event.
+    """
     if event.outcome == "success":
         return None
     if not _has_no_result(event):
@@ -299,7 +321,9 @@ def error_of(event: Finished) -> str | None:
         return f"gemini {event.outcome}{kind}" + (f": {reason}" if reason else "")
     parts = ["gemini finished without a result event"]
     if exited_without_result(event):
-        parts = [f"gemini failed ({_exit(event.exit_code)})."]
+        parts = [_exit_line(event)]
+    if cli_error is not None:
+        parts.insert(0, cli_error)
     if event.session_id:
         parts.append(f"session: {event.session_id[:8]}")
     if event.failure and event.failure.stderr_tail:
@@ -308,7 +332,10 @@ def error_of(event: Finished) -> str | None:
 
 
 def exited_without_result(event: Finished) -> bool:
-    """Whether the process failed without a result, which gets a warning of its own."""
+    """Return whether the CLI ended with an exit code other than 0 and without a result event.
+
+    Such a run also has a warning before its `CompletedEvent`.
+    """
     return _has_no_result(event) and event.exit_code not in (0, None)
 
 
@@ -316,13 +343,19 @@ def _has_no_result(event: Finished) -> bool:
     return event.failure is not None and event.failure.kind in ("cut_off", "crashed")
 
 
-def _exit(code: int | None) -> str:
+def _exit_line(event: Finished) -> str:
+    code = event.exit_code
     try:
-        return f"rc={code}, {signal.Signals(-(code or 0)).name}"
+        return f"gemini failed (rc={code}, {signal.Signals(-(code or 0)).name})."
     except ValueError:
-        return f"rc={code}"
+        return f"gemini failed (rc={code})."
 
 
 def _public(stderr: str) -> str:
-    """The beginning of stderr without paths and URLs: it may be shown in a chat."""
+    """Return the first 300 characters of stderr, with `[path]` and `[url]` for paths and URLs.
+
+    Paths and URLs are removed because other people may read the chat that shows this text. Lines
+    that the CLI prints in every run are left out.
+    """
+    stderr = "\n".join(line for line in stderr.splitlines() if not is_noise(line))
     return _PATH.sub("[path]", _URL.sub("[url]", stderr))[:_EXCERPT].strip()

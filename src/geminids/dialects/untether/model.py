@@ -1,11 +1,10 @@
-"""The events of Untether's runners, as values and as JSON."""
+"""Untether's events as structs, and their encoding as JSON."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from geminids.dialects.untether.tools import Kind
 from geminids.events.encoding import encode_json
@@ -15,14 +14,9 @@ __all__ = [
     "ENGINE",
     "Action",
     "ActionEvent",
-    "Changed",
     "CompletedEvent",
-    "Detail",
-    "Meta",
     "ResumeToken",
-    "RunUsage",
     "StartedEvent",
-    "TokenUsage",
     "UntetherEvent",
     "encode_untether_event",
 ]
@@ -30,71 +24,39 @@ __all__ = [
 ENGINE = "gemini"
 
 
-class Changed(msgspec.Struct, frozen=True):
-    """A file that a tool call changes."""
-
-    path: str
-    kind: Literal["update"] = "update"
-
-
-class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """Details of an action: for a tool, the call and its result; for a warning, code and line."""
-
-    tool_name: str | UnsetType = UNSET
-    input: dict[str, Any] | UnsetType = UNSET
-    tool_id: str | UnsetType = UNSET
-    changes: tuple[Changed, ...] | UnsetType = UNSET
-    output_preview: str | UnsetType = UNSET
-    exit_code: int | UnsetType = UNSET
-    parent_tool_use_id: str | UnsetType = UNSET
-    code: str | UnsetType = UNSET
-    line: str | UnsetType = UNSET
-
-
 class Action(msgspec.Struct, frozen=True):
-    """A tool call or a note."""
+    """A tool call or a warning.
+
+    For a tool call, `detail` contains `tool_name`, `input` and `tool_id`. If the tool changes
+    files, `detail` also contains `changes`, a list of `{"path": …, "kind": "update"}`. When the call
+    has ended, `output_preview` contains the first 500 characters of the output, and `exit_code` the
+    exit code of a shell command. If a subagent made the call, `parent_tool_use_id` is the id of the
+    call that started this subagent. For a warning, `detail` contains `code` and, if the CLI printed
+    a malformed line, `line`.
+    """
 
     id: str
     kind: Kind
     title: str
-    detail: Detail
-
-
-class Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """For the footer of a chat message."""
-
-    model: str | UnsetType = UNSET
-    pid: int | UnsetType = UNSET
-    permission_mode: str | UnsetType = msgspec.field(default=UNSET, name="permissionMode")
-
-
-class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Input with cached tokens, output without thinking, as in the CLI's own sums."""
-
-    input_tokens: int | None
-    output_tokens: int | None
-    cache_read_tokens: int | UnsetType = UNSET
-
-
-class RunUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens, time and cost of the run."""
-
-    usage: TokenUsage
-    duration_ms: int
-    total_cost_usd: float | UnsetType = UNSET
+    detail: dict[str, Any] = {}
 
 
 class StartedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="started"):
-    """The session is known."""
+    """The run has started and its session is known.
+
+    `meta` contains the values, if known, that Untether shows in the footer of a chat message:
+    `model`, `pid`, and `permissionMode` (`full access` for `yolo`, `edit files` for `auto_edit`).
+    """
 
     engine: str = ENGINE
     resume: ResumeToken
     title: str | None = ENGINE
-    meta: Meta | None = None
+    meta: dict[str, Any] | None = None
 
 
 class ActionEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="action"):
-    """An action starts, changes or ends."""
+    """An action starts, changes or ends. `ok` says whether the action succeeded; it is None until
+    the action has ended."""
 
     engine: str = ENGINE
     action: Action
@@ -105,26 +67,30 @@ class ActionEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
 
 
 class CompletedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="completed"):
-    """The last event: the run has ended."""
+    """The last event: the run has ended.
+
+    `usage` is `{"usage": {"input_tokens", "output_tokens", "cache_read_tokens"}, "duration_ms",
+    "total_cost_usd"}`; None if no model answered. Input tokens include cached ones, output tokens
+    exclude thinking, as in the CLI's own totals. Unknown tokens and an unknown cost are None.
+    """
 
     engine: str = ENGINE
     ok: bool
     answer: str
     resume: ResumeToken | None = None
     error: str | None = None
-    usage: RunUsage | None = None
+    usage: dict[str, Any] | None = None
 
 
 UntetherEvent = StartedEvent | ActionEvent | CompletedEvent
 
 
 def encode_untether_event(event: UntetherEvent) -> bytes:
-    """Encode an event as a line of JSON, without the newline; with all fields, nulls too."""
+    """Encode an event as one line of JSON, without the newline. Fields that are None become null."""
     try:
         return encode_json(event)
     except RecursionError:
         # Only the input of a tool can be nested this deeply.
         assert isinstance(event, ActionEvent)
-        detail = msgspec.structs.replace(event.action.detail, input={})
-        action = msgspec.structs.replace(event.action, detail=detail)
+        action = msgspec.structs.replace(event.action, detail={**event.action.detail, "input": {}})
         return encode_untether_event(msgspec.structs.replace(event, action=action))

@@ -1,13 +1,13 @@
-"""Maps the CLI's tool calls to Untether's actions: kind, title and file."""
+"""Derive the kind, the title and the path of Untether's actions from tool calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from geminids.dialects.claude.tools import claude_tool
 
-__all__ = ["Kind", "kind_and_title", "path_in"]
+__all__ = ["Kind", "normalized_name", "path_in", "tool_kind_and_title"]
 
 Kind = Literal[
     "command", "tool", "file_change", "web_search", "subagent", "note", "turn", "warning", "telemetry"
@@ -15,13 +15,13 @@ Kind = Literal[
 Args = Mapping[str, Any]
 
 _NAMES = {
-    # Names in Untether's documentation; the CLI never had most of them.
+    # The names in Untether's document. The CLI never had most of them.
     "edit_file": "edit",
     "web_search": "websearch",
     "list_dir": "ls",
     "find_files": "glob",
     "search_files": "grep",
-    # Names of the CLI, of every release.
+    # The names of the CLI, of every release.
     "read_file": "read",
     "read_many_files": "read",
     "write_file": "write",
@@ -32,113 +32,67 @@ _NAMES = {
     "search_file_content": "grep",
     "google_web_search": "websearch",
     "web_fetch": "webfetch",
-    "write_todos": "todowrite",
-    "ask_user": "askuserquestion",
-    "invoke_agent": "task",
-    "delegate_to_agent": "task",
 }
-# The three names of Untether's documentation, then those of the CLI.
+_KINDS: dict[str, Kind] = {"bash": "command", "edit": "file_change", "write": "file_change"}
+_TOOLS_WITH_PATH = ("edit", "write", "read", "ls")
+# The parameter that the title of these tools shows.
+_SHOWN = {"bash": "command", "glob": "pattern", "grep": "pattern", "websearch": "query"}
+# The first three keys are in Untether's document, the last two are of older and newer tools of the CLI.
 _PATH_KEYS = ("file_path", "path", "filePath", "absolute_path", "dir_path")
 
 
-def kind_and_title(
-    name: str, args: Args, cwd: str, *, paths: Sequence[str] = (), title: str = ""
+def tool_kind_and_title(
+    name: str, parameters: Args, *, paths: Sequence[str] = (), title: str = ""
 ) -> tuple[Kind, str]:
-    """Kind and title of a call.
+    """Return the kind and the title of a tool call.
 
-    `paths` and `title` (the call in one line) are used while the arguments are unknown, as on the
-    warm transport.
+    On the warm transport (runs in a CLI that is already running), a call starts before its
+    parameters are reported. Until then, the title is made from `paths` (the files of the call) or
+    is `title` (the CLI's own line for the call).
 
-    >>> kind_and_title("write_file", {"file_path": "/repo/src/a.py"}, "/repo")
-    ('file_change', 'src/a.py')
-    >>> kind_and_title("run_shell_command", {"command": "cat /repo/a.py"}, "/repo")
+    >>> tool_kind_and_title("write_file", {"file_path": "src/a.py"})
+    ('file_change', 'write: src/a.py')
+    >>> tool_kind_and_title("run_shell_command", {"command": "cat a.py"})
     ('command', 'cat a.py')
     """
-    usual = _NAMES.get(name, name.lower())
-    kind = _KINDS.get(usual, "tool")
-    make = _TITLES.get(usual)
-    if make is None:
+    name = normalized_name(name)
+    kind = _KINDS.get(name, "tool")
+    if name not in _SHOWN and name not in _TOOLS_WITH_PATH and name != "webfetch":
         return kind, name
-    path = path_in(args) or (paths[0] if paths else None)
-    made = make(args, _relative(path, cwd) if path else None)
-    if made is None:
-        made = (title if not args else "") or _BARE.get(usual, name)
-    return kind, made.replace(f"{cwd}/", "") if kind == "command" and cwd else made
+    subject = _subject(name, parameters, paths)
+    if subject is None:
+        return kind, (title if not parameters else "") or name
+    return kind, subject if name == "bash" else f"{name}: {subject}"
 
 
-def path_in(args: Args) -> str | None:
-    """The file in the arguments of a call."""
-    return next((path for key in _PATH_KEYS if isinstance(path := args.get(key), str) and path), None)
+def normalized_name(name: str) -> str:
+    """Return Untether's name for a tool of the CLI, such as `read` for `read_file`.
+
+    A tool without such a name keeps its own name, in lower case.
+    """
+    name = name.lower()
+    return _NAMES.get(name, name)
 
 
-def _relative(path: str, cwd: str) -> str:
-    if path == cwd:
-        return "."
-    return path.removeprefix(cwd if cwd.endswith("/") else f"{cwd}/") if cwd else path
+def path_in(parameters: Args) -> str | None:
+    """Return the path in the parameters of a call; None if there is none."""
+    return next((path for key in _PATH_KEYS if (path := _text(parameters.get(key)))), None)
 
 
-def _text(args: Args, *keys: str) -> str | None:
-    return next((str(value) for key in keys if (value := args.get(key))), None)
-
-
-def _with(verb: str, quoted: bool, *keys: str) -> Callable[[Args, str | None], str | None]:
-    """A title like ``read: `a.py` ``: from these keys, or from the path without keys."""
-
-    def title(args: Args, path: str | None) -> str | None:
-        subject = _text(args, *keys) if keys else path
-        if subject is None:
-            return None
-        return f"{verb}: `{subject}`" if quoted else f"{verb}: {subject}"
-
-    return title
-
-
-def _fetched(args: Args, _: str | None) -> str | None:
-    """The CLI's tool has the URL in its prompt."""
-    return _text(claude_tool("web_fetch", args)[1], "url")
-
-
-def _path(_: Args, path: str | None) -> str | None:
+def _subject(name: str, parameters: Args, paths: Sequence[str]) -> str | None:
+    """Return what a call works on, for its title: its command, path, pattern, query or URL. None if
+    this is not known."""
+    if name in _SHOWN:
+        return _text(parameters.get(_SHOWN[name]))
+    if name == "webfetch":
+        # The CLI's tool has the URL in its prompt.
+        return _text(claude_tool("web_fetch", parameters)[1].get("url"))
+    path = path_in(parameters) or (paths[0] if paths else None)
+    if path is None and isinstance(patterns := parameters.get("include"), list):
+        # `read_many_files` has a list of paths and patterns.
+        return ", ".join(pattern for pattern in patterns if isinstance(pattern, str)) or None
     return path
 
 
-def _command(args: Args, _: str | None) -> str | None:
-    return _text(args, "command")
-
-
-def _fixed(title: str) -> Callable[[Args, str | None], str | None]:
-    return lambda _, __: title
-
-
-_KINDS: dict[str, Kind] = {
-    **dict.fromkeys(("bash", "shell", "killshell"), "command"),
-    **dict.fromkeys(("edit", "write", "multiedit", "notebookedit"), "file_change"),
-    **dict.fromkeys(("websearch", "webfetch"), "web_search"),
-    **dict.fromkeys(("todowrite", "todoread", "askuserquestion"), "note"),
-}
-_TITLES: dict[str, Callable[[Args, str | None], str | None]] = {
-    **dict.fromkeys(("bash", "shell", "killshell"), _command),
-    **dict.fromkeys(("edit", "write", "multiedit", "notebookedit"), _path),
-    "read": _with("read", True),
-    "ls": _with("ls", True),
-    "glob": _with("glob", True, "pattern"),
-    "grep": _with("grep", False, "pattern"),
-    "find": _with("find", False, "pattern"),
-    "websearch": lambda args, _: _text(args, "query"),
-    "webfetch": _fetched,
-    "todowrite": _fixed("update todos"),
-    "todoread": _fixed("read todos"),
-    "askuserquestion": _fixed("ask user"),
-    "task": lambda args, _: _text(args, "description", "prompt"),
-    "agent": lambda args, _: _text(args, "description", "prompt"),
-}
-# Titles without a subject.
-_BARE = {
-    "read": "read",
-    "ls": "ls",
-    "glob": "glob",
-    "grep": "grep",
-    "find": "find",
-    "websearch": "search",
-    "webfetch": "fetch",
-}
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

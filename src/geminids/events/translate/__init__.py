@@ -1,1 +1,1 @@
-"""Translate the CLI's formats into events."""
+"""Translate the output of the CLI, in its different formats, into events."""

@@ -1,7 +1,10 @@
-"""Translate the updates of an ACP session into events, and find the turn of each."""
+"""Translate the updates of an ACP session into events, and find the turn that each update belongs
+to. ACP is the JSON-RPC protocol in which the warm CLI reports what it does.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,19 +14,21 @@ from geminids.events.model import Change, Event, Text, Thought, ToolFinished, To
 from geminids.events.numbering import EventNumbers
 from geminids.events.translate.stream_json import WhyNot
 from geminids.gemini.protocol import tool_results as tools
-from geminids.gemini.protocol.acp.messages import ToolCall, Unknown, Update
+from geminids.gemini.protocol.acp.messages import AcpToolCall, Unknown, Update
 from geminids.redact import Redactor, TextRedactor
 
 __all__ = ["AcpTranslator", "Progress", "Results", "tool_name", "unified"]
 
 _THOUGHT = re.compile(r"\*\*(.*?)\*\*\n(.*)", re.DOTALL)
-# Call ids that the CLI makes: the name of the tool twice, or once with a timestamp.
+# Two forms of the ids that the CLI gives to tool calls: the tool name twice, or once with a
+# timestamp.
 _TWICE = re.compile(r"(?P<name>.+)__(?P=name)_\d+_\d+\Z", re.DOTALL)
 _TIMED = re.compile(r"(.+?)[-_]\d{12,}[-_]\w+\Z", re.DOTALL)
 
 
 def tool_name(call_id: str) -> str:
-    """Extract the name of the tool from the id of a call: ACP has it nowhere else.
+    """Return the name of the tool, extracted from the id of a tool call. ACP contains the name only
+    in this id, which the CLI makes from the name and other parts.
 
     >>> tool_name("read_file__read_file_1794822567391_0"), tool_name("glob__call-7"), tool_name("glob_1794822567391_0")
     ('read_file', 'glob', 'glob')
@@ -31,12 +36,12 @@ def tool_name(call_id: str) -> str:
     twice = _TWICE.match(call_id)
     if twice:
         return twice["name"]
-    name, mark, _ = call_id.partition("__")
-    if mark and tools.kind_of(name) == "other":
-        # An MCP server may have `issue__read` and `issue__delete`; the part after the last `__` is the
-        # model's call id.
+    name, separator, _ = call_id.partition("__")
+    if separator and tools.kind_of(name) == "other":
+        # An MCP server may have tools such as `issue__read` and `issue__delete`. Only the part
+        # after the last `__` is the model's call id.
         name = call_id.rpartition("__")[0]
-    if name and mark:
+    if name and separator:
         return name
     timed = _TIMED.match(call_id)
     return timed[1] if timed else call_id
@@ -46,7 +51,13 @@ _NEW_CONTENT = ("agent_message_chunk", "agent_thought_chunk", "tool_call")
 
 
 class AcpTranslator:
-    """Translates the updates of one prompt. Keeps the state that decides its outcome."""
+    """Translates the ACP updates of one prompt into events, and remembers what decides the outcome
+    of the prompt.
+
+    `why_not` is a function that returns why a tool call is forbidden; None if the call is allowed.
+    `on_unrecorded` is called with the id of a tool call if the journal (the session file of the
+    CLI) will contain no result (`ToolRecord`) of this call.
+    """
 
     def __init__(
         self,
@@ -71,7 +82,7 @@ class AcpTranslator:
         self.tools_ended = 0
         self.agent_turns: dict[str, int] = {}
         self.thinking_only = False
-        """Whether the model sent thoughts but no text since the last tool."""
+        """Whether the model has sent thoughts, but no text, since the last tool call."""
 
     @property
     def tools_running(self) -> bool:
@@ -79,14 +90,16 @@ class AcpTranslator:
 
     @property
     def running(self) -> tuple[ToolStarted, ...]:
-        """The running tools, in the order of their start."""
+        """The tool calls that are running, in the order of their start."""
         return tuple(self._open.values())
 
     def is_open(self, call_id: str) -> bool:
         return call_id in self._open
 
     def translate(self, update: Update | Unknown) -> list[Event]:
-        """Return the events of one update. Never raises, whatever the update contains."""
+        """Return the events of one ACP update. This method never raises, even for an invalid
+        update.
+        """
         out: list[Event] = []
         if isinstance(update, Update) and (update.kind in _NEW_CONTENT or self._is_late(update.tool)):
             self._catch_up(out, tool=update.tool.tool_call_id if update.tool else None)
@@ -106,12 +119,16 @@ class AcpTranslator:
                 self._end(update.tool, out)
         return out
 
-    def _is_late(self, call: ToolCall | None) -> bool:
-        """Whether this is the first update about a call, even though the call has ended."""
+    def _is_late(self, call: AcpToolCall | None) -> bool:
+        """Return whether `call` is a tool call for which no update has arrived before. False if it
+        is None.
+        """
         return call is not None and call.tool_call_id not in self._seen
 
-    def asked(self, call: ToolCall) -> tuple[ToolStarted, list[Event]]:
-        """The agent asks for permission to call a tool: the call starts here."""
+    def begin_asked(self, call: AcpToolCall) -> tuple[ToolStarted, list[Event]]:
+        """Start a tool call for which the agent asks permission. Return its `ToolStarted` event,
+        and the list of all events to emit, which includes this event.
+        """
         out: list[Event] = []
         self._catch_up(out, tool=call.tool_call_id)
         self._flush(out)
@@ -120,41 +137,55 @@ class AcpTranslator:
         assert started is not None
         return started, out
 
-    def allowed(self, call_id: str) -> None:
-        """The call was allowed: the tool runs from now on, and its duration starts here."""
+    def allow(self, call_id: str) -> None:
+        """Record that a tool call was allowed. Its duration is measured from now on."""
         self._allowed_at[call_id] = _now()
 
-    def refused(self, call_id: str, why: str) -> list[Event]:
-        """The call was denied: the CLI sends no more updates about it."""
+    def deny(self, call_id: str, why: str) -> list[Event]:
+        """End a tool call that was denied, and return the events to emit. `why` is the reason. The
+        CLI sends no more updates about this call.
+        """
         started = self._open.pop(call_id, None)
         if started is None:
             return []
         self._report_unrecorded(call_id)
         return [self._finished(started, status="denied", error=why)]
 
-    def answered(self, text: str, thoughts: int) -> None:
-        """The journal has a complete answer of the model."""
+    def add_answer(self, text: str, thoughts: int) -> None:
+        """Add a complete answer of the model that was read from the journal (the session file of
+        the CLI). `thoughts` is the number of thoughts in the answer. The answers are used to find
+        the end of each turn.
+        """
         self._progress.answers.append((text.strip(), thoughts))
 
-    def given(self, results: Results) -> None:
-        """The journal has the results of the model's calls."""
+    def add_results(self, results: Results) -> None:
+        """Add the results of all tool calls of one turn, which were read from the journal (the
+        session file of the CLI).
+        """
         self._progress.results.append(results)
 
     def _catch_up(self, out: list[Event], *, tool: str | None) -> None:
-        """If the update is of a later turn, first add the calls that only the journal has."""
+        """End the turns before the current update, if the update belongs to a later turn. Append to
+        `out` the events of tool calls in these turns for which the CLI sent no update.
+
+        `tool` is the id of the update's tool call; None if the update is text or a thought.
+        """
         while self._progress.is_over(tool):
             self._add_unreported(self._progress.current_results, out)
             self._progress.next_turn()
 
     def _add_unreported(self, results: Results, out: list[Event]) -> None:
-        """Add the calls without an update: unknown and forbidden tools."""
+        """Append to `out` the events of the tool calls for which the CLI sent no update: calls of
+        unknown and forbidden tools. `results` are the results of all tool calls of a turn, from the
+        journal.
+        """
         for call_id, name, response in results:
             if call_id in self._seen:
                 continue
             self._flush(out)
             error = response.get("error")
             message = self._redactor.text(error) if isinstance(error, str) else None
-            started = self._started(call_id, name, ToolCall(tool_call_id=call_id))
+            started = self._started(call_id, name, AcpToolCall(tool_call_id=call_id))
             self._report_unrecorded(call_id)
             why = self._why_not(name, {}) if self._why_not is not None else None
             fields: dict[str, Any] = {"status": "failed" if message is not None else "ok", "error": message}
@@ -163,12 +194,20 @@ class AcpTranslator:
             out += [started, self._finished(started, **fields)]
 
     def _report_unrecorded(self, call_id: str) -> None:
-        """Report that the journal has no record of this call."""
+        """Call `on_unrecorded`, because the journal (the session file of the CLI) will contain no
+        `ToolRecord` of this tool call. Otherwise the run would wait for this record before it ends
+        the call.
+        """
         if self._on_unrecorded is not None:
             self._on_unrecorded(call_id)
 
     def finish(self) -> list[Event]:
-        """The prompt ended: emit text that was held back, and end open tools as `cancelled`."""
+        """Return the last events of the prompt.
+
+        They contain the text that was held back because it could be the start of a secret, the tool
+        calls that are only in the journal, and the end of the tool calls that are still running,
+        with the status `cancelled`.
+        """
         out: list[Event] = []
         self._flush(out)
         while self._progress.has_results:
@@ -197,7 +236,7 @@ class AcpTranslator:
         clean = self._redactor.text
         out.append(Thought(**self._common(), subject=clean(subject) or None, text=clean(rest)))
 
-    def _begin(self, call: ToolCall, out: list[Event]) -> None:
+    def _begin(self, call: AcpToolCall, out: list[Event]) -> None:
         if call.tool_call_id in self._open:
             return
         started = self._started(call.tool_call_id, tool_name(call.tool_call_id), call)
@@ -206,7 +245,7 @@ class AcpTranslator:
             self.agent_turns[started.id] = started.turn
         out.append(started)
 
-    def _started(self, call_id: str, name: str, call: ToolCall) -> ToolStarted:
+    def _started(self, call_id: str, name: str, call: AcpToolCall) -> ToolStarted:
         self._seen.add(call_id)
         self.thinking_only = False
         clean = self._redactor.text
@@ -221,13 +260,14 @@ class AcpTranslator:
             paths=paths,
         )
 
-    def _end(self, call: ToolCall, out: list[Event]) -> None:
+    def _end(self, call: AcpToolCall, out: list[Event]) -> None:
         if call.status == "failed" and call.tool_call_id not in self._seen:
-            # Invalid arguments, or denied by a rule: the CLI sends only the end; the journal has the rest.
+            # The arguments were invalid, or a rule denied the call. For such a call, the CLI sends
+            # only the end; the journal contains the arguments.
             self._begin(call, out)
         started = self._open.pop(call.tool_call_id, None)
         if started is None:
-            text = f"a result for a tool call that never began ({call.tool_call_id!r})"
+            text = f"the CLI sent a result for a tool call that it never started ({call.tool_call_id!r})"
             out.append(self._numbers.notice("warning", "protocol", self._redactor.text(text)))
             return
         content = call.text
@@ -243,7 +283,7 @@ class AcpTranslator:
         error = tools.denial_text(why, output) if why else output
         out.append(self._finished(started, status=status, error=error))
 
-    def _changes(self, call: ToolCall) -> tuple[Change, ...]:
+    def _changes(self, call: AcpToolCall) -> tuple[Change, ...]:
         clean = self._redactor.text
         return tuple(
             Change(clean(path), "edited" if old else "created", clean(unified(path, old, new)))
@@ -278,9 +318,9 @@ class AcpTranslator:
 
 
 def unified(path: str, old: str | None, new: str) -> str:
-    """Return a change as a unified diff, for permission requests and for runs without a journal."""
-    import difflib  # imported late: 5 ms
-
+    """Return a change of one file as a unified diff. `old` is the content before, None for a new
+    file, and `new` the content after it.
+    """
     before, after = (old or "").splitlines(keepends=True), new.splitlines(keepends=True)
     lines = difflib.unified_diff(before, after, "before" if old else "/dev/null", path)
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
@@ -290,16 +330,18 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-# For each call of one turn: its id, its tool, and the response that the model received.
+# For each tool call of one turn: its id, the tool name, and the response that the model received.
 Results = Sequence[tuple[str, str, Mapping[str, Any]]]
 
 
 class Progress:
-    """Finds the turn of an update, with the help of the journal.
+    """Finds the turn that an ACP update belongs to, with the help of the journal (the session file
+    of the CLI).
 
-    Updates do not show where a turn ends: tools run one after the other, and calls of unknown tools
-    have no update. The journal has an answer and the results of its calls before the next answer
-    starts; their updates may arrive later.
+    The updates alone do not show where a turn ends: tools run one after the other, and calls of
+    unknown tools have no update. But before the model starts a new answer, the CLI writes the
+    previous answer and the results of its tool calls to the journal. An update may arrive later
+    than the journal entries of its turn.
     """
 
     def __init__(self, numbers: EventNumbers) -> None:
@@ -323,7 +365,9 @@ class Progress:
         return self.results[self._index] if self.has_results else ()
 
     def is_over(self, tool: str | None) -> bool:
-        """Whether the current update (of this tool call; None: text or a thought) is of a later turn."""
+        """Return whether the current turn is over, because the current update belongs to a later
+        turn. `tool` is the id of the update's tool call; None if the update is text or a thought.
+        """
         if tool is not None:
             return self.has_results and tool not in [call_id for call_id, _, _ in self.current_results]
         if self.tool_ended:

@@ -1,4 +1,6 @@
-"""Translate the journal of an ACP session: tokens, the results of tools, and the ends of turns."""
+"""Translate the journal of an ACP session (the session file of the CLI) into the tokens, the tool
+results and the ends of turns, which the ACP updates do not contain.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,21 @@ from typing import Any
 from geminids.events.model import Event, TokensUsed
 from geminids.events.numbering import EventNumbers
 from geminids.events.translate.acp import AcpTranslator
-from geminids.events.translate.journal import Truth, at_of, redacted_truth, truth_of
-from geminids.gemini.protocol.journal.records import Message
+from geminids.events.translate.journal import ToolRecord, at_of, redact_tool_record, tool_record_of
+from geminids.gemini.protocol.journal.records import StoredMessage
 from geminids.redact import Redactor
 
 __all__ = ["WarmJournalTranslator"]
 
 
 class WarmJournalTranslator:
-    """Translates the journal of an ACP session: tokens, and the results of tools.
+    """Translates the journal of an ACP session (the session file of the CLI) into tokens and the
+    results of tools. `known` contains the ids of the tool calls whose results are already
+    translated.
 
-    In it, each answer of the model is a message. One more message has all tool calls of the session;
-    the CLI writes it again after each call. Thoughts are skipped: the updates report them.
+    In this journal, each answer of the model is one message. One other message contains all tool
+    calls of the session; the CLI writes this message again after each call. Thoughts are skipped,
+    because the ACP updates report them.
     """
 
     def __init__(
@@ -32,36 +37,39 @@ class WarmJournalTranslator:
         self._answers: dict[str, int] = {}
         self._counted: set[str] = set()
         self.groups: set[int] = set()
-        """The process groups of shell tools that have ended."""
+        """The process groups of the shell tools that have ended."""
         self.answered = False
-        """Whether the journal has the model's answer to the last prompt or tool results."""
+        """Whether the journal contains the model's answer to the last prompt or to the last tool
+        results."""
 
-    def translate(self, message: Message) -> tuple[list[Event], dict[str, Truth]]:
-        """Return the new events, and the `Truth` of each tool call that ended."""
+    def translate(self, message: StoredMessage) -> tuple[list[Event], dict[str, ToolRecord]]:
+        """Translate one message of the journal. Return two values: the new events, and the results
+        of the tool calls that have ended, as a map from call id to `ToolRecord`.
+        """
         if message.type == "user":
             self.answered = False
             if message.is_tool_results:
-                self._updates.given(list(_responses(message)))
+                self._updates.add_results(list(_responses(message)))
             return [], {}
         if message.type != "gemini":
             return [], {}
         if message.tool_calls:
-            return [], dict(self._truths(message))
+            return [], dict(self._records(message))
         if message.id not in self._answers:
             self._answers[message.id] = len(self._answers) + 1
-            self._updates.answered(message.text, len(message.thoughts))
+            self._updates.add_answer(message.text, len(message.thoughts))
         self.answered = True
         return list(self._tokens(message, self._answers[message.id])), {}
 
-    def _truths(self, message: Message) -> Iterator[tuple[str, Truth]]:
+    def _records(self, message: StoredMessage) -> Iterator[tuple[str, ToolRecord]]:
         for call in message.tool_calls:
-            if call.id not in self._known and (truth := truth_of(call)) is not None:
+            if call.id not in self._known and (record := tool_record_of(call)) is not None:
                 self._known.add(call.id)
-                if truth.group is not None:
-                    self.groups.add(truth.group)
-                yield call.id, redacted_truth(truth, self._redactor)
+                if record.group is not None:
+                    self.groups.add(record.group)
+                yield call.id, redact_tool_record(record, self._redactor)
 
-    def _tokens(self, message: Message, turn: int) -> Iterator[Event]:
+    def _tokens(self, message: StoredMessage, turn: int) -> Iterator[Event]:
         tokens = message.tokens
         if tokens is None or message.id in self._counted or self._numbers.has_gateway:
             return
@@ -81,7 +89,7 @@ class WarmJournalTranslator:
         )
 
 
-def _responses(message: Message) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _responses(message: StoredMessage) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for part in message.parts:
         entry = part.get("functionResponse") if isinstance(part, dict) else None
         if isinstance(entry, dict):

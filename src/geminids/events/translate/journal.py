@@ -1,4 +1,6 @@
-"""Translate a session journal into what the stream omits: thoughts, tokens, results of tools."""
+"""Translate the journal (the session file of the CLI) into the events that the CLI's stream-json
+output lacks: thoughts, tokens and details of tool results.
+"""
 
 from __future__ import annotations
 
@@ -21,29 +23,41 @@ from geminids.events.model import (
 )
 from geminids.events.numbering import EventNumbers
 from geminids.gemini.protocol import tool_results as tools
-from geminids.gemini.protocol.journal.records import Message, ToolCall
+from geminids.gemini.protocol.journal.records import StoredMessage, StoredToolCall
 from geminids.redact import Redactor
 
-__all__ = ["JournalTranslator", "Truth", "at_of", "redacted_truth", "truth_of", "with_truth"]
+__all__ = [
+    "JournalTranslator",
+    "ToolRecord",
+    "at_of",
+    "redact_tool_record",
+    "tool_record_of",
+    "with_tool_record",
+]
 
 _WRAPPED = re.compile(r"\A<untrusted_context>\n(.*)\n</untrusted_context>\Z", re.DOTALL)
-# The shell tool sends the model the output, then status lines, each at most once and in this order
-# (core/src/tools/shell.ts). The output may contain such lines too: only those at its very end are
-# the tool's.
+# After the output, the shell tool sends status lines to the model, each at most once and in this
+# order (core/src/tools/shell.ts). The output itself may contain such lines too. Only lines at the
+# very end come from the tool.
 _OUTPUT = "Output: "
 _STATUS_LINES = re.compile(
     r"(?P<error>\nError: [^\n]*)?(?:\nExit Code: (?P<code>-?\d+))?(?P<signal>\nSignal: [^\n]*)?"
     r"(?:\nBackground PIDs: [^\n]*)?\nProcess Group PGID: \d+\Z"
 )
 _EMPTY = "(empty)"
-# The CLI reports a cancelled command as a success with this text. Output of the command itself
-# follows `Output: `, so it cannot match.
+# The CLI reports a cancelled command as a success with this text. The output of the command comes
+# after `Output: `, so it cannot match.
 _CANCELLED = re.compile(r"(<untrusted_context>\n)?Command was cancelled by user before it could complete\.")
 _GROUP = re.compile(r"\nProcess Group PGID: (\d+)(?:\n</untrusted_context>)?\Z")
 
 
-class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a tool call, as the model received it."""
+class ToolRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a tool call as the model received it. It is read from the journal (the session
+    file of the CLI).
+
+    `status` is `cancelled` if the call was cancelled, and otherwise None. If the call started a
+    subagent, `agent_id` is the id of this subagent.
+    """
 
     output: str | None = None
     error: str | None = None
@@ -52,13 +66,15 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
     agent_id: str | None = None
     input: dict[str, Any] | None = None
-    """The arguments of the call. stream-json has them too, ACP does not."""
+    """The arguments of the tool call. The stream-json output contains them too; ACP updates do not."""
     group: int | None = None
-    """The process group that a shell command ran in."""
+    """The process group in which a shell command ran."""
 
 
-def truth_of(call: ToolCall) -> Truth | None:
-    """Return the result of a call; None while the tool runs."""
+def tool_record_of(call: StoredToolCall) -> ToolRecord | None:
+    """Return the result of a tool call that was read from the journal (the session file of the
+    CLI). None if the tool is still running.
+    """
     response = _response(call)
     if response is None and call.status not in ("error", "cancelled"):
         return None
@@ -70,7 +86,7 @@ def truth_of(call: ToolCall) -> Truth | None:
         match = _GROUP.search(output)
         group = int(match[1]) if match else None
         output, exit_code = _split_shell_output(output, call.result_display)
-    return Truth(
+    return ToolRecord(
         output=output,
         error=error,
         status="cancelled" if cancelled else None,
@@ -82,8 +98,12 @@ def truth_of(call: ToolCall) -> Truth | None:
     )
 
 
-def _response(call: ToolCall) -> Mapping[str, Any] | None:
-    """Return the response to this call. Parallel calls each contain the responses of all (0.61.0)."""
+def _response(call: StoredToolCall) -> Mapping[str, Any] | None:
+    """Return the tool's response to this call; None if there is none.
+
+    In CLI 0.61.0, each of several parallel calls contains the responses of all of them. Therefore
+    the response is found by the id of the call.
+    """
     entries = [
         entry
         for part in (call.result if isinstance(call.result, list) else ())
@@ -102,15 +122,19 @@ def _text(response: Mapping[str, Any] | None, name: str) -> str | None:
 
 
 def _split_shell_output(output: str, display: Any) -> tuple[str, int | None]:
-    """Return the output without status lines, and the exit code.
+    """Split the text that the shell tool sends to the model. Return the command's output without
+    the status lines at its end, and the exit code. The exit code is None if the command did not end
+    normally.
 
-    The CLI omits exit code 0, but it always adds the process group when a command ended.
+    `display` is the output that the CLI shows to the user. The CLI leaves out an exit code of 0.
+    But it always adds the line with the process group when a command has ended.
     """
     wrapped = _WRAPPED.match(output)
     text = wrapped[1] if wrapped else output
     status = _STATUS_LINES.search(text)
     if isinstance(display, str) and text.startswith(f"{_OUTPUT}{display}\n"):
-        # The display has no status lines: use it to keep an output that itself ends with such lines.
+        # The output that the CLI shows to the user has no status lines. It shows where the
+        # command's own output ends, even if that output looks like status lines.
         status = _STATUS_LINES.match(text, len(_OUTPUT) + len(display)) or status
     if status is None:
         return text, None
@@ -128,45 +152,56 @@ def _changes(display: Any) -> Iterator[Change]:
             yield Change(path, "created" if new else "edited", display["fileDiff"])
 
 
-def redacted_truth(truth: Truth, redactor: Redactor) -> Truth:
-    """Mask secrets in free text only: a secret that equals `cancelled` must not mask a status."""
+def redact_tool_record(record: ToolRecord, redactor: Redactor) -> ToolRecord:
+    """Return the tool result with secrets masked in its texts. Fields such as `status` are not
+    masked: if a secret were the word `cancelled`, the status would be lost.
+    """
     if not redactor:
-        return truth
+        return record
     text = redactor.text
     return msgspec.structs.replace(
-        truth,
-        output=None if truth.output is None else text(truth.output),
-        error=None if truth.error is None else text(truth.error),
-        input=redactor.value(truth.input),
+        record,
+        output=None if record.output is None else text(record.output),
+        error=None if record.error is None else text(record.error),
+        input=redactor.value(record.input),
         changes=tuple(
             Change(text(change.path), change.kind, None if change.diff is None else text(change.diff))
-            for change in truth.changes
+            for change in record.changes
         ),
     )
 
 
-def with_truth(finished: ToolFinished, truth: Truth) -> ToolFinished:
-    """Add to the stream's event what only the journal has. Better values of the stream stay."""
+def with_tool_record(finished: ToolFinished, record: ToolRecord) -> ToolFinished:
+    """Return the event `finished`, completed with the values of `record`, the journal's result of
+    the same tool call.
+
+    The exit code and the changes come from the record, and so do the status and the output if the
+    record has them. The arguments come from the event, or from the record if the event has none;
+    the same is true of the error if the call failed. If the call was denied, only missing arguments
+    are added.
+    """
     if finished.status == "denied":
-        arguments = truth.input if finished.input is None else finished.input
+        arguments = record.input if finished.input is None else finished.input
         return msgspec.structs.replace(finished, input=arguments)
     failed = finished.status == "failed"
     return msgspec.structs.replace(
         finished,
-        input=truth.input if finished.input is None else finished.input,
-        status=truth.status or finished.status,
-        output=finished.output if truth.output is None else truth.output,
-        error=(finished.error or truth.error) if failed else finished.error,
-        exit_code=truth.exit_code,
-        changes=truth.changes,
+        input=record.input if finished.input is None else finished.input,
+        status=record.status or finished.status,
+        output=finished.output if record.output is None else record.output,
+        error=(finished.error or record.error) if failed else finished.error,
+        exit_code=record.exit_code,
+        changes=record.changes,
     )
 
 
 class JournalTranslator:
-    """Translates the messages of one journal. The CLI writes a message again when it has more of it.
+    """Translates the messages of one journal (the session file of the CLI) into events. The CLI
+    writes a message again when it has grown; only the new parts of the message become events.
 
-    `parent` is the call that started a subagent, if this is a subagent's journal. Its tools become
-    events too, because the stream does not have them.
+    `parent` is set if the journal belongs to a subagent: it is the id of the tool call that started
+    the subagent. Then the tool calls become events too, because the CLI's output does not contain
+    the tool calls of a subagent.
     """
 
     def __init__(
@@ -180,31 +215,35 @@ class JournalTranslator:
         self._emitted: dict[str, _Emitted] = {}
         self._role: Role = "main" if parent is None else "subagent"
 
-    def translate(self, message: Message) -> tuple[list[Event], dict[str, Truth]]:
-        """Return the new events, and the `Truth` of each tool call that ended."""
+    def translate(self, message: StoredMessage) -> tuple[list[Event], dict[str, ToolRecord]]:
+        """Translate one message of the journal. Return two values: the new events, and the results
+        of the tool calls that have ended, as a map from call id to `ToolRecord`.
+        """
         if message.type != "gemini":
             return [], {}
         emitted = self._emitted.get(message.id) or self._begin(message.id)
         events: list[Event] = [*self._thoughts(message, emitted), *self._tokens(message, emitted)]
-        truths: dict[str, Truth] = {}
+        records: dict[str, ToolRecord] = {}
         for call in message.tool_calls:
-            truth = truth_of(call)
-            if truth is None or call.id in emitted.calls:
+            record = tool_record_of(call)
+            if record is None or call.id in emitted.calls:
                 continue
             emitted.calls.add(call.id)
-            truth = truths[call.id] = redacted_truth(truth, self._redactor)
+            record = records[call.id] = redact_tool_record(record, self._redactor)
             if self._parent is not None:
-                events += self._tool(call, truth, emitted)
-        return events, truths
+                events += self._tool(call, record, emitted)
+        return events, records
 
     def _begin(self, message_id: str) -> _Emitted:
-        """Start a new message. As in the stream, a turn ends with the results of its tools."""
+        """Start a new message of the journal. If the previous message had tool calls, a new turn
+        begins. `StreamTranslator` counts turns in the same way.
+        """
         if self._parent is None and self._last is not None and self._last.calls:
             self._turn += 1
         emitted = self._last = self._emitted[message_id] = _Emitted(self._turn)
         return emitted
 
-    def _thoughts(self, message: Message, emitted: _Emitted) -> Iterator[Event]:
+    def _thoughts(self, message: StoredMessage, emitted: _Emitted) -> Iterator[Event]:
         for thought in message.thoughts[emitted.thoughts :]:
             emitted.thoughts += 1
             yield Thought(
@@ -214,7 +253,7 @@ class JournalTranslator:
                 parent=self._parent,
             )
 
-    def _tokens(self, message: Message, emitted: _Emitted) -> Iterator[Event]:
+    def _tokens(self, message: StoredMessage, emitted: _Emitted) -> Iterator[Event]:
         tokens = message.tokens
         if tokens is None or emitted.tokens or self._numbers.has_gateway:
             return
@@ -233,8 +272,10 @@ class JournalTranslator:
             tool=tokens.tool,
         )
 
-    def _tool(self, call: ToolCall, truth: Truth, emitted: _Emitted) -> Iterator[Event]:
-        """Emit a subagent's call when it has ended: the journal does not have it earlier."""
+    def _tool(self, call: StoredToolCall, record: ToolRecord, emitted: _Emitted) -> Iterator[Event]:
+        """Yield the two events of a subagent's tool call: its start and its end. Both come after
+        the end of the call, because the journal does not contain the call earlier.
+        """
         arguments = self._redactor.value(call.args)
         yield ToolStarted(
             **self._common(call.timestamp, emitted),
@@ -251,11 +292,11 @@ class JournalTranslator:
             id=call.id,
             name=call.name,
             input=arguments,
-            status=truth.status or ("failed" if call.status == "error" else "ok"),
-            output=truth.output,
-            error=truth.error,
-            exit_code=truth.exit_code,
-            changes=truth.changes,
+            status=record.status or ("failed" if call.status == "error" else "ok"),
+            output=record.output,
+            error=record.error,
+            exit_code=record.exit_code,
+            changes=record.changes,
             parent=self._parent,
         )
 
@@ -269,7 +310,9 @@ class JournalTranslator:
 
 
 class _Emitted:
-    """What was emitted for one message."""
+    """Remembers which parts of one message of the journal were already emitted as events, and the
+    turn of the message.
+    """
 
     __slots__ = ("calls", "thoughts", "tokens", "turn")
 
@@ -281,7 +324,7 @@ class _Emitted:
 
 
 def at_of(stamp: str) -> int:
-    """Convert a timestamp of the CLI to Unix ms; 0 if it is not a timestamp.
+    """Convert a timestamp of the CLI to Unix milliseconds. Return 0 if `stamp` is not a timestamp.
 
     >>> at_of("2026-11-16T03:27:52.123Z"), at_of("soon")
     (1794799672123, 0)

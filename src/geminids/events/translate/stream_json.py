@@ -1,4 +1,4 @@
-"""Translate lines of stream-json into events."""
+"""Translate lines of the CLI's stream-json output (one JSON object per line) into events."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from geminids.events.numbering import EventNumbers
 from geminids.gemini.protocol import tool_results as tools
 from geminids.gemini.protocol.stream_json import (
     ErrorLine,
-    Init,
-    Message,
+    InitLine,
+    MessageLine,
     ResultLine,
-    ToolResult,
-    ToolUse,
+    ToolResultLine,
+    ToolUseLine,
     UnexpectedLine,
     WireLine,
     error_of,
@@ -29,7 +29,8 @@ from geminids.redact import Redactor, TextRedactor
 
 __all__ = ["StreamTranslator", "WhyNot"]
 
-# Returns why a tool call with these arguments is forbidden, or None if it is allowed.
+# A function that returns why a call of this tool with these arguments is forbidden; None if it is
+# allowed.
 WhyNot = Callable[[str, Mapping[str, Any]], str | None]
 
 _MAX_SHOWN = 2000
@@ -39,7 +40,11 @@ _MS = {f"{ms:03}Z": ms for ms in range(1000)}
 
 
 class StreamTranslator:
-    """Translates the lines of one attempt. Keeps the lines that decide its outcome."""
+    """Translates the stream-json lines of one attempt into events, and stores the lines that decide
+    the outcome of the attempt.
+
+    `why_not` is a function that returns why a tool call is forbidden; None if the call is allowed.
+    """
 
     def __init__(self, numbers: EventNumbers, redactor: Redactor, why_not: WhyNot | None = None) -> None:
         self._numbers = numbers
@@ -50,10 +55,11 @@ class StreamTranslator:
         self._new_turn = False
         self._second = ""
         self._second_ms = 0
-        self.init: Init | None = None
+        self.init: InitLine | None = None
         self.result: ResultLine | None = None
         self.errors: list[ErrorLine] = []
-        # For the journal reader: how many tools ended, and the turn of each subagent call.
+        # The reader of the journal uses these: the number of tools that have ended, and the turn of
+        # each call that started a subagent.
         self.tools_ended = 0
         self.agent_turns: dict[str, int] = {}
 
@@ -67,18 +73,24 @@ class StreamTranslator:
 
     @property
     def running(self) -> tuple[ToolStarted, ...]:
-        """The running tools, in the order of their start."""
+        """The tool calls that are running, in the order of their start."""
         return tuple(self._open.values())
 
     def translate(self, lines: Sequence[WireLine | UnexpectedLine]) -> list[Event]:
-        """Return the events of these lines. Never raises, whatever the lines contain."""
+        """Return the events of these lines of the CLI's output. This method never raises, even for
+        invalid lines.
+        """
         out: list[Event] = []
         redactor = self._text
         if redactor is not None:
-            # Not the user's messages: they are no part of the text, and would break a secret in two.
-            pieces = [line.content for line in lines if type(line) is Message and line.role == "assistant"]
+            # Leave out the user's messages: they do not belong to the text, and could split a
+            # secret.
+            pieces = [
+                line.content for line in lines if type(line) is MessageLine and line.role == "assistant"
+            ]
             if redactor.is_clear("".join(pieces)):
-                # Search the whole text once: most blocks contain no secret, and their pieces need no search.
+                # Most blocks of lines contain no secret. After this one search, the single pieces
+                # need no search.
                 self._flush(out)
                 redactor = None
         remaining = iter(lines)
@@ -90,16 +102,19 @@ class StreamTranslator:
     def _translate_text(
         self, lines: Iterator[WireLine | UnexpectedLine], out: list[Event], redactor: TextRedactor | None
     ) -> WireLine | UnexpectedLine | None:
-        """Translate pieces of text up to the first other line, and return that line.
+        """Translate the next lines as long as they are pieces of text, and append the events to
+        `out`. Return the first line of another kind; None if there is none. If `redactor` is None,
+        the text is not redacted.
 
-        This is the hot path, so it calls few functions: it handles close to a million pieces a second.
+        This code must be fast, so it calls few functions. It translates almost a million pieces per
+        second.
         """
         add = out.append
         numbers = self._numbers
         attempt, seq = numbers.attempt, numbers.seq
         second, second_ms = self._second, self._second_ms
         for line in lines:
-            if type(line) is not Message or line.role != "assistant":
+            if type(line) is not MessageLine or line.role != "assistant":
                 numbers.seq = seq
                 return line
             if self._new_turn:
@@ -120,12 +135,18 @@ class StreamTranslator:
     def _redacted(
         self, line: WireLine | UnexpectedLine, free_fields: Sequence[str]
     ) -> WireLine | UnexpectedLine:
-        """Return the line with secrets masked in its free-text fields."""
+        """Return the line with secrets masked in the fields named in `free_fields`. These fields
+        contain free text.
+        """
         clean = {name: self._redactor.value(getattr(line, name)) for name in free_fields}
         return msgspec.structs.replace(line, **clean) if clean else line
 
     def finish(self) -> list[Event]:
-        """The stream ended: emit text that was held back, and end open tools as `cancelled`."""
+        """Return the last events of the stream.
+
+        They contain the text that was held back because it could be the start of a secret, and the
+        end of the tool calls that are still running, with the status `cancelled`.
+        """
         out: list[Event] = []
         self._flush(out)
         out += [self._finished(started, self._now(), status="cancelled") for started in self._open.values()]
@@ -146,11 +167,11 @@ class StreamTranslator:
         self._new_turn = False
         self._numbers.turn += 1
 
-    def _on_init(self, line: Init, out: list[Event]) -> None:
+    def _on_init(self, line: InitLine, out: list[Event]) -> None:
         if self.init is not None:
             out.append(self._numbers.notice("warning", "protocol", "the CLI announced a session twice"))
         else:
-            # The CLI has loaded and calls the model next.
+            # The CLI has started, and calls the model next.
             clean = self._redactor.text
             session_id = clean(line.session_id or "")
             start = SessionStart(session_id, line.model and clean(line.model))
@@ -159,17 +180,26 @@ class StreamTranslator:
             out.append(self._numbers.notice("debug", "session", message, session=session))
         self.init = line
 
-    def _on_message(self, line: Message, out: list[Event]) -> None:
+    def _on_message(self, line: MessageLine, out: list[Event]) -> None:
         if line.role == "user":
-            return  # the echo of our own prompt
+            return  # the CLI repeats our own prompt
         shown = _short(line.content)
-        out.append(self._numbers.notice("info", "unknown_role", f"a message of role {line.role!r}: {shown}"))
+        out.append(
+            self._numbers.notice(
+                "info", "unknown_role", f"the CLI sent a message with the unknown role {line.role!r}: {shown}"
+            )
+        )
 
-    def _on_tool_use(self, line: ToolUse, out: list[Event]) -> None:
+    def _on_tool_use(self, line: ToolUseLine, out: list[Event]) -> None:
         if line.tool_id in self._open:
-            out.append(self._numbers.notice("warning", "protocol", f"tool call {line.tool_id!r} began twice"))
+            out.append(
+                self._numbers.notice(
+                    "warning", "protocol", f"the CLI started tool call {line.tool_id!r} twice"
+                )
+            )
             return
-        # Only a tool ends a text. Other lines between two pieces do not: a secret may span them.
+        # Only a tool call ends a text. Other lines do not end it, because a secret may continue
+        # after them.
         self._flush(out)
         if self._new_turn:
             self._begin_turn()
@@ -191,18 +221,20 @@ class StreamTranslator:
             self.agent_turns[started.id] = started.turn
         out.append(started)
 
-    def _on_tool_result(self, line: ToolResult, out: list[Event]) -> None:
+    def _on_tool_result(self, line: ToolResultLine, out: list[Event]) -> None:
         self._new_turn = True
         started = self._open.pop(line.tool_id, None)
         output = None if line.output is None else text_of(line.output)
         if started is None:
-            text = f"a result for a tool call that never began ({line.tool_id!r}): {_short(output or '')}"
+            shown = _short(output or "")
+            text = f"the CLI sent a result for a tool call that it never started ({line.tool_id!r}): {shown}"
             out.append(self._numbers.notice("warning", "protocol", text))
             return
         self._flush(out)
         error_type, message = error_of(line.error) or (None, None)
         status = tools.status_of(line.status, error_type, message, output)
-        # "Blocked: ..." is the output of a successful call and contains the reason.
+        # If the tool call succeeded with the output "Blocked: ...", `message` is None, and the
+        # output contains the reason.
         refused = error_type in tools.NOT_REGISTERED or (status == "denied" and message is not None)
         if refused and self._why_not is not None:
             why = self._why_not(started.name, started.input or {})
@@ -232,14 +264,14 @@ class StreamTranslator:
     def _on_error(self, line: ErrorLine, out: list[Event]) -> None:
         self.errors.append(line)
         if len(self.errors) > _MAX_ERRORS:
-            del self.errors[_MAX_ERRORS // 2]  # keep the first and the last ones: they show the cause
+            del self.errors[_MAX_ERRORS // 2]  # keep the first and the last: they show the cause
         level = "error" if line.severity == "error" else "warning"
         code = "loop" if _LOOP in line.message else "cli"
         out.append(self._numbers.notice(level, code, _short(line.message)))  # type: ignore[arg-type]
 
     def _on_result(self, line: ResultLine, out: list[Event]) -> None:
         if self.result is not None:
-            out.append(self._numbers.notice("warning", "protocol", "the CLI gave a second result"))
+            out.append(self._numbers.notice("warning", "protocol", "the CLI sent a second `result` line"))
         self.result = line
 
     def _on_odd(self, line: UnexpectedLine, out: list[Event]) -> None:
@@ -247,7 +279,9 @@ class StreamTranslator:
         out.append(self._numbers.notice(level, line.why, _short(line.line)))  # type: ignore[arg-type]
 
     def _ms(self, stamp: str) -> int:
-        """Convert `2026-11-16T03:27:52.123Z` to Unix ms; the current time if it is not a timestamp."""
+        """Convert a timestamp such as `2026-11-16T03:27:52.123Z` to Unix milliseconds. If `stamp`
+        is not a timestamp, return the current time.
+        """
         try:
             if stamp[:20] != self._second:
                 parsed = datetime.fromisoformat(stamp[:19] + "+00:00")
@@ -263,13 +297,13 @@ class StreamTranslator:
         return int(time.time() * 1000)
 
 
-# The handler of each line type, and its fields with free text or values. Ids, names and roles are
-# not redacted: a secret that equals one of them must not mask it.
+# The handler of each type of line, and the names of its fields with free text or values. Ids, names
+# and roles are not redacted, even if a secret is equal to one of them.
 _HANDLERS: dict[type, tuple[Any, ...]] = {
-    Init: (StreamTranslator._on_init,),
-    Message: (StreamTranslator._on_message, "content"),
-    ToolUse: (StreamTranslator._on_tool_use, "parameters"),
-    ToolResult: (StreamTranslator._on_tool_result, "output", "error"),
+    InitLine: (StreamTranslator._on_init,),
+    MessageLine: (StreamTranslator._on_message, "content"),
+    ToolUseLine: (StreamTranslator._on_tool_use, "parameters"),
+    ToolResultLine: (StreamTranslator._on_tool_result, "output", "error"),
     ErrorLine: (StreamTranslator._on_error, "message"),
     ResultLine: (StreamTranslator._on_result, "error"),
     UnexpectedLine: (StreamTranslator._on_odd, "line"),

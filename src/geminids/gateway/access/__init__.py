@@ -1,1 +1,1 @@
-"""Authorize requests to the gateway, and read the API key."""
+"""Decide which requests may use the gateway, and read the user's API key."""

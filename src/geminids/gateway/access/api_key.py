@@ -1,4 +1,4 @@
-"""Read the API key from a private file or from the keyring."""
+"""Read the API key from a file or from the keyring of the operating system."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ _log = get_logger("gateway")
 
 _USUAL_NAME = "GEMINI_API_KEY"
 _NAMED = re.compile(r"(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*)")
-# Characters that a header can carry. Google's keys contain no others.
+# The characters that are allowed in a header. Google's keys contain no others.
 _KEY = re.compile(r"[!-~]+")
 _MAX_SIZE = 64 * 1024
 _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_key(key_from: str) -> str:
-    """Read the key from `file:PATH` or `keyring:SERVICE/USER`. Raises `KeyProblem`."""
+    """Read the API key from the place that `key_from` names: `file:PATH` or `keyring:SERVICE/USER`.
+    Raises `KeyProblem` if there is no usable key.
+    """
     scheme, _, place = key_from.partition(":")
     if scheme == "file" and place:
         return _from_file(os.path.expanduser(place))
     if scheme == "keyring" and place:
         return _from_keyring(place)
-    raise KeyProblem("a key can be read only from file:PATH or keyring:SERVICE/USER")
+    raise KeyProblem("the source of the API key must be `file:PATH` or `keyring:SERVICE/USER`")
 
 
 def _from_file(path: str) -> str:
@@ -39,16 +41,16 @@ def _from_file(path: str) -> str:
     except OSError as error:
         raise KeyProblem(
             f"the key file {path} cannot be read: {error.strerror or type(error).__name__}",
-            hint="Use file:PATH, where PATH is the file that holds the API key.",
+            hint="Use `file:PATH`, where PATH is the file that contains the API key.",
         ) from None
     return _checked(_key_in(text, path), f"the key file {path}")
 
 
 def _private_text(path: str) -> str:
-    # Do not block: opening a FIFO without a writer would wait for ever.
+    # O_NONBLOCK, because opening a FIFO without a writer would wait for ever.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     try:
-        # Check the open file and not the path: the path could be replaced in between.
+        # Check the open file instead of the path, because the path could be replaced in between.
         _check_file(os.fstat(fd), path)
         return os.read(fd, _MAX_SIZE).decode("utf-8-sig")
     finally:
@@ -59,12 +61,12 @@ def _check_file(status: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise KeyProblem(
             f"the key file {path} is not a regular file",
-            hint="Use file:PATH, where PATH is the file that holds the API key.",
+            hint="Use `file:PATH`, where PATH is the file that contains the API key.",
         )
     if os.name != "nt" and status.st_mode & _GROUP_AND_OTHERS:
         raise KeyProblem(
-            f"the key file {path} is open to other users (mode {stat.S_IMODE(status.st_mode):04o})",
-            hint=f"Make it private: chmod 600 {path}",
+            f"the key file {path} can be read or changed by other users (mode {stat.S_IMODE(status.st_mode):04o})",
+            hint=f"Make the file private: `chmod 600 {path}`",
         )
     if status.st_size > _MAX_SIZE:
         raise KeyProblem(
@@ -74,8 +76,12 @@ def _check_file(status: os.stat_result, path: str) -> None:
 
 
 def _key_in(text: str, path: str) -> str:
-    """The only line of a file, or the value of its only NAME=value line; of several lines, that of
-    GEMINI_API_KEY."""
+    """Return the API key from `text`, the content of the key file `path`.
+
+    The key is the value in the line `GEMINI_API_KEY=…`. If there is no such line, the file must
+    have only one line: the key itself, or `NAME=KEY` with any name. Empty lines and comments do not
+    count. In all other cases, `KeyProblem` is raised.
+    """
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     if not lines:
@@ -85,7 +91,7 @@ def _key_in(text: str, path: str) -> str:
         return named[_USUAL_NAME]
     if len(lines) > 1:
         raise KeyProblem(
-            f"the key file {path} has {len(lines)} lines, but none of them is {_USUAL_NAME}=…",
+            f"the key file {path} has {len(lines)} lines, but none of them begins with `{_USUAL_NAME}=`",
             hint="Put only the API key into it, on one line.",
         )
     return next(iter(named.values()), lines[0])
@@ -99,22 +105,22 @@ def _unquoted(value: str) -> str:
 def _from_keyring(place: str) -> str:
     service, slash, user = place.rpartition("/")
     if not (slash and service and user):
-        raise KeyProblem("a key in the keyring must be given as keyring:SERVICE/USER")
+        raise KeyProblem("a key in the keyring must be named as `keyring:SERVICE/USER`")
     try:
-        import keyring  # late: it is optional, and searches for its backends when it is imported
+        import keyring  # imported late: it is optional, and its import searches for backends
     except ImportError:
         raise KeyProblem(
             "the keyring cannot be read: the package `keyring` is not installed",
-            hint="pip install keyring (or geminids[keyring]), or keep the key in a file: file:PATH",
+            hint="Run `pip install keyring`, or store the key in a file and use `file:PATH`.",
         ) from None
     try:
         key = keyring.get_password(service, user)
     except Exception as error:
-        # The message comes from a backend and may contain anything: do not show or log it.
+        # The message comes from a keyring backend and may contain the key: do not show or log it.
         _log.warning("the keyring failed with %s", type(error).__name__)
         raise KeyProblem(
             f"the keyring cannot be read for {service}/{user}: {type(error).__name__}",
-            hint="Check that a keyring exists and is unlocked (`python -m keyring diagnose`), or use file:PATH.",
+            hint="Check that a keyring exists and is unlocked (`python -m keyring diagnose`), or use `file:PATH`.",
         ) from None
     if key is None:
         raise KeyProblem(
@@ -127,5 +133,5 @@ def _from_keyring(place: str) -> str:
 def _checked(key: str, where: str) -> str:
     if _KEY.fullmatch(key) is None:
         problem = "has invalid characters" if key else "is empty"
-        raise KeyProblem(f"{where} {problem}", hint="Put only the API key there.")
+        raise KeyProblem(f"{where} {problem}", hint="Put only the API key there, on one line.")
     return key

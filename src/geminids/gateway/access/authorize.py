@@ -1,4 +1,6 @@
-"""Decide whether a request may use the gateway, by its host, token and path."""
+"""Decide whether a request may use the gateway. The decision depends on the request's Host header,
+token and path.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +11,33 @@ from geminids.gateway.request import Api, Request
 
 __all__ = ["Unauthorized", "authorize"]
 
-# The paths that the CLI uses, by the form of the API.
+# The URL paths that the CLI uses for each API.
 _PATHS: dict[Api, re.Pattern[str]] = {
-    # Models, their methods, files and cached contents.
+    # Models and their methods, files, cached contents.
     "gemini": re.compile(
         r"(?:/v1(?:alpha|beta\d?)?/(?:models|tunedModels|files|cachedContents)|/upload/v1(?:alpha|beta\d?)?/files)"
         r"(?:/\w[\w.\-]*)?(?::\w+)?"
     ),
-    # With a key, the CLI's path has no project. `-m PUBLISHER/MODEL` sets another publisher than
-    # google.
+    # If the CLI has a key, its path contains no project. With `-m PUBLISHER/MODEL`, the path names
+    # another publisher than `google`.
     "vertex": re.compile(r"/v1(?:alpha|beta\d?)?/publishers/\w[\w.\-]*/models/\w[\w.\-@]*:\w+"),
-    # Methods, and the operation that `onboardUser` starts (server.ts).
+    # The methods of Code Assist, and the operation that `onboardUser` starts (server.ts).
     "code_assist": re.compile(r"/v\d\w*(?::\w+|/(?:\w[\w.\-]*/)*operations/\w[\w.\-]*)"),
 }
 _NAMES: dict[Api, str] = {"gemini": "Gemini", "vertex": "Vertex AI", "code_assist": "Code Assist"}
 _QUERY = re.compile(r"[^#\s]*")
-# Google reads headers from the query (`$httpHeaders`), which could override the method: see
-# `forward`.
+# Google also reads headers from the query (`$httpHeaders`). They could override the HTTP method,
+# see `forward`.
 _HEADERS_IN_QUERY = re.compile(r"(?:\$|%24)http", re.IGNORECASE)
-# Browsers add one of these to every request, and pages cannot remove them. (Node sends only
-# `sec-fetch-mode`.)
+# Browsers add one of these headers to every request, and web pages cannot remove them. (Node sends
+# only `sec-fetch-mode`.)
 _BROWSER_HEADERS = ("origin", "sec-fetch-site")
 
 
 class Unauthorized(Exception):
-    """The request is refused with this status and message."""
+    """Raised if a request may not use the gateway. The gateway answers the request with this HTTP
+    status and message.
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -42,17 +46,18 @@ class Unauthorized(Exception):
 
 
 def authorize(request: Request, leases: Leases, port: int) -> Lease:
-    """Return the lease of the request's token. Raises `Unauthorized`.
+    """Return the lease (a run's right to use the gateway) that belongs to the token of this
+    request. Raises `Unauthorized` if the request is not allowed. `port` is the gateway's port.
 
-    The token of a Code Assist request is in its path: its `Authorization` is the CLI's own login.
-    The Host header is checked because otherwise a web page whose name resolves to 127.0.0.1 could
-    reach the gateway.
+    The Host header is checked because otherwise a web page could reach the gateway through a host
+    name that resolves to 127.0.0.1. A Code Assist request has its token in the URL path, because
+    its `Authorization` header contains the CLI's own login.
     """
     host = request.headers.get("host", "")
     if host not in (f"127.0.0.1:{port}", f"localhost:{port}"):
-        raise Unauthorized(403, "this gateway serves only requests to its own host")
+        raise Unauthorized(403, "the Host header is not the address of this gateway")
     if any(name in request.headers for name in _BROWSER_HEADERS):
-        raise Unauthorized(403, "this gateway does not serve browsers")
+        raise Unauthorized(403, "this gateway does not accept requests from browsers")
     lease = leases.find(request.key)
     if lease is None:
         raise Unauthorized(403, "the token is missing or not valid")

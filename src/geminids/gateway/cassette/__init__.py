@@ -1,1 +1,1 @@
-"""Record requests and replay them."""
+"""Record requests and their answers in a file (the cassette), and replay the answers later."""

@@ -1,4 +1,6 @@
-"""Convert answers between HTTP and the readable form in a cassette. Pure."""
+"""Convert an answer from the parts of an HTTP response to the readable form in a cassette (a file
+with recorded answers), and back. This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import msgspec
 
 from geminids.gateway.cassette.lines import RecordedAnswer, bytes_field
 from geminids.gateway.script.encode import sse
-from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, UpstreamFault, Wait
+from geminids.gateway.upstream import Body, Cut, Hang, Head, Part, UpstreamFault, Wait
 from geminids.redact import Redactor, TextRedactor
 
 __all__ = ["body_fields", "mask", "parts_of_answer"]
@@ -20,7 +22,11 @@ _EVENTS = "text/event-stream"
 
 
 def body_fields(head: Head, data: bytes) -> dict[str, Any]:
-    """The body of an answer as the most readable field of `RecordedAnswer`."""
+    """Convert the body of an answer to fields of `RecordedAnswer`.
+
+    The most readable form that is possible is used: server-sent events, else JSON, else text, else
+    base64.
+    """
     data = _decompress(data, head.headers.get("content-encoding", ""))
     kind = head.headers.get("content-type", "")
     if kind.startswith(_EVENTS):
@@ -37,14 +43,15 @@ def _decompress(data: bytes, encoding: str) -> bytes:
     if encoding not in ("gzip", "deflate", "x-gzip"):
         return data
     try:
-        return zlib.decompressobj(47).decompress(data)  # also works for an answer that was cut
+        return zlib.decompressobj(47).decompress(data)  # also works for an incomplete answer
     except zlib.error:
         return data
 
 
 def _events(data: bytes) -> dict[str, Any] | None:
-    """The decoded events, and the rest of an incomplete last one; None if the body is anything
-    else."""
+    """Decode a body that is a stream of server-sent events. Return the field `events`, and the
+    field `rest` if the last event is incomplete. Return None if the body is not such a stream.
+    """
     *lines, rest = data.replace(b"\r\n", b"\n").split(b"\n")
     events: list[Any] = []
     try:
@@ -59,7 +66,9 @@ def _events(data: bytes) -> dict[str, Any] | None:
 
 
 def mask(fields: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """Mask secrets, also those that are split across the texts of several events."""
+    """Return the fields of an answer with secrets replaced with `***`. A secret that is split
+    across several events is replaced too.
+    """
     if not redactor:
         return fields
     clean: dict[str, Any] = {}
@@ -99,14 +108,20 @@ def _text_parts(event: Any) -> Iterator[dict[str, Any]]:
 
 
 def _mask_rest(clean: dict[str, Any], redactor: Redactor) -> None:
-    """Drop the end of a cut event if it may be the first half of a secret."""
+    """Mask secrets in the field `rest` of an answer, which is its incomplete last event. If the
+    last characters could be the beginning of a secret, remove them.
+    """
     pieces = TextRedactor(redactor)
     clean["rest"] = pieces.feed(clean["rest"])
 
 
 def parts_of_answer(answer: RecordedAnswer, *, pace: bool = False) -> Iterator[Part]:
-    """The parts to send for a recorded answer. Raises a recorded fault at the point where it
-    happened."""
+    """Yield the parts of a recorded answer, to send them to the CLI.
+
+    If an error such as a broken connection was recorded, it is raised at the point where it
+    happened. If `pace` is true, there are pauses between the parts, so that the answer takes as
+    long as it took during the recording.
+    """
     waits = _waits(answer) if pace else None
     if answer.status is not None:
         pieces = _pieces(answer)
@@ -118,11 +133,11 @@ def parts_of_answer(answer: RecordedAnswer, *, pace: bool = False) -> Iterator[P
                 yield Wait(waits[1])
             yield Body(piece)
     if answer.end == "fault":
-        raise UpstreamFault(answer.fault or "cut", answer.message or "the answer was cut")
+        raise UpstreamFault(answer.fault or "cut", answer.message or "the answer was cut off")
     if answer.end == "stalled":
-        yield Stall()
+        yield Hang()
     elif answer.end != "whole":
-        # "cut" or "left": the rest was not recorded.
+        # "cut", or "left" (the client disconnected): the rest of the answer was not recorded.
         yield Cut()
 
 
@@ -147,7 +162,9 @@ def _headers(answer: RecordedAnswer, pieces: list[bytes]) -> dict[str, str]:
 
 
 def _waits(answer: RecordedAnswer) -> tuple[float, float]:
-    """Seconds until the first byte, and the average between two pieces."""
+    """Return two times of a recorded answer in seconds: until its first byte, and on average
+    between two of its events.
+    """
     first = answer.first_ms or 0
     gaps = max(len(answer.events or ()) - 1, 1)
     return first / 1000, max((answer.ms or 0) - first, 0) / gaps / 1000

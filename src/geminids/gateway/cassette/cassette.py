@@ -1,4 +1,4 @@
-"""Read a cassette: the requests and answers of a run as JSON Lines."""
+"""Read a cassette: a JSON Lines file with the requests of a run and their recorded answers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from geminids.gateway.request import Api
 
 __all__ = ["Cassette", "CassetteHeader", "Exchange", "cassette_api", "load_cassette", "read_cassette"]
 
-_RECORD = "Record it again: geminids run --record FILE, or pytest --geminids-record."
+_RECORD = "Record the cassette again: `geminids run --record FILE`, or `pytest --geminids-record`."
 _decoder: msgspec.json.Decoder[CassetteLine] = msgspec.json.Decoder(CassetteLine)
 
 
 def load_cassette(path: str | Path) -> Cassette:
-    """Read a cassette file. Raises `GeminidsError` with the file and the line that is broken."""
+    """Read a cassette, a file with recorded requests and answers. Raises `GeminidsError` if
+    the file cannot be read or is not a valid cassette; the error names the file and, if a line is
+    not valid, the line number.
+    """
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
@@ -43,8 +46,12 @@ def load_cassette(path: str | Path) -> Cassette:
 
 
 def cassette_api(path: str | Path) -> Api:
-    """The form of the API that a cassette was recorded with. Returns `gemini` if the file cannot be
-    read; the replay reports that later."""
+    """Return the API that a cassette (a file with recorded requests and answers) was recorded with:
+    `gemini`, `vertex` or `code_assist`.
+
+    Return `gemini` if the file cannot be read or does not begin with a cassette header. The replay
+    reports that problem later.
+    """
     try:
         with open(path, "rb") as file:
             return _header(file.readline().removeprefix(b"\xef\xbb\xbf"), str(path)).api
@@ -53,7 +60,8 @@ def cassette_api(path: str | Path) -> Api:
 
 
 def read_cassette(data: bytes, name: str = "cassette") -> Cassette:
-    """Read a cassette.
+    """Decode the content of a cassette, a file with recorded requests and answers. `name` is the
+    name of the file in error messages. Raises `GeminidsError` if the content is not valid.
 
     >>> read_cassette(b'{"kind": "cassette", "version": 1, "cli": "0.61.0"}').header.cli
     '0.61.0'
@@ -69,7 +77,7 @@ def read_cassette(data: bytes, name: str = "cassette") -> Cassette:
             else:
                 reader.add(_decode(line))
         except (msgspec.MsgspecError, ValueError, RecursionError, _BrokenReference) as error:
-            raise GeminidsError(f"{name}:{number}: this line is broken: {error}", hint=_RECORD) from None
+            raise GeminidsError(f"{name}:{number}: this line is not valid: {error}", hint=_RECORD) from None
     if header is None:
         raise GeminidsError(f"{name} is not a cassette: it is empty", hint=_RECORD)
     exchanges = tuple(sorted(reader.exchanges, key=lambda exchange: exchange.n))
@@ -77,7 +85,9 @@ def read_cassette(data: bytes, name: str = "cassette") -> Cassette:
 
 
 class _BrokenReference(Exception):
-    """A line refers to another line that does not exist."""
+    """Raised if a line of a cassette refers to another line that does not exist, or if a line is at
+    a wrong position.
+    """
 
 
 def _header(line: bytes, name: str) -> CassetteHeader:
@@ -91,7 +101,7 @@ def _header(line: bytes, name: str) -> CassetteHeader:
     if isinstance(version, int) and version > VERSION:
         raise GeminidsError(
             f"{name} is a cassette of version {version}, but this geminids reads only up to version {VERSION}",
-            hint="Update geminids, or record it again.",
+            hint="Update geminids, or record the cassette again with this version.",
         )
     return msgspec.convert(decoded, CassetteHeader)
 
@@ -105,7 +115,9 @@ def _decode(line: bytes) -> CassetteLine:
 
 
 class _Reader:
-    """Builds exchanges from lines."""
+    """Builds exchanges (a request with its answer) from the lines of a cassette. An exchange may
+    refer to earlier lines.
+    """
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
@@ -120,7 +132,7 @@ class _Reader:
         elif isinstance(line, (SystemLine, ToolsLine)):
             self._values[line.id] = line.value
         else:
-            raise _BrokenReference("a second header")
+            raise _BrokenReference("it is a second header")
 
     def _exchange(self, line: ExchangeLine) -> Exchange:
         request = line.request
@@ -158,11 +170,11 @@ class _Reader:
             contents.append(line.content)
             name = line.after
             if len(contents) > len(self._contents):
-                raise _BrokenReference(f"the conversation before {line.id} has no beginning")
+                raise _BrokenReference(f"the messages before {line.id} refer to each other in a circle")
         return contents[::-1]
 
 
 def _look_up(values: Mapping[str, Any], name: str) -> Any:
     if name not in values:
-        raise _BrokenReference(f"no line above it has the id {name}")
+        raise _BrokenReference(f"it refers to the id {name}, which no earlier line has")
     return values[name]

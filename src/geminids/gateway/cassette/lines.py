@@ -1,4 +1,6 @@
-"""The lines of a cassette, and the encoder that turns exchanges into lines. Pure."""
+"""The types of lines in a cassette file, and the encoder that converts exchanges (a request with
+its answer) to these lines. This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,16 @@ End = Literal["whole", "cut", "stalled", "left", "fault"]
 
 
 class CassetteHeader(msgspec.Struct, frozen=True, kw_only=True, tag="cassette", tag_field="kind"):
-    """The first line: when, and with which CLI and model, the cassette was recorded."""
+    """The first line of a cassette, a file with recorded answers. It contains the time of the
+    recording (`made`), and the CLI release, the model and the API that were used.
+    """
 
     version: int = VERSION
     made: str | None = None
     cli: str | None = None
     model: str | None = None
     api: Api = "gemini"
-    """The form of the API that the CLI used; a replay must use the same."""
+    """The API that the CLI used. A replay must use the same API."""
 
 
 class SystemLine(msgspec.Struct, frozen=True, tag="system", tag_field="kind"):
@@ -54,9 +58,12 @@ class ToolsLine(msgspec.Struct, frozen=True, tag="tools", tag_field="kind"):
     value: Any
 
 
-class ContentLine(msgspec.Struct, frozen=True, omit_defaults=True, tag="said", tag_field="kind"):
-    """One content of a conversation. `after` is the id of the content before it; the id of the last
-    content identifies the conversation."""
+class ContentLine(msgspec.Struct, frozen=True, omit_defaults=True, tag="content", tag_field="kind"):
+    """A line of a cassette with one message of a conversation.
+
+    `after` is the id of the message before it; None for the first message. So the id of the last
+    message identifies a whole conversation.
+    """
 
     id: str
     content: Any
@@ -70,15 +77,24 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     system: str | None = None
     tools: str | None = None
     wrapped: bool = False
-    """Conversation, system and tools belong in `body.request` (Code Assist)."""
+    """Whether the conversation, the system instruction and the tools belong in `body.request`, as
+    in Code Assist."""
     body: Any = msgspec.UNSET
     text: str | None = None
     base64: str | None = None
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer. The body is one of `events` (server-sent events), `json`, `text` and `base64`;
-    `rest` is the beginning of an event that was cut. `status` is None if no answer came."""
+    """A recorded answer of the API.
+
+    The body is in one of these fields: `events` (server-sent events), `json`, `text` or `base64`.
+    `rest` is an incomplete last event. `status` is the HTTP status; None if there was no answer.
+
+    `end` is how the answer ended: `whole` (the answer is complete), `cut` (the connection broke),
+    `stalled` (nothing more arrived), `left` (the client disconnected), or `fault` (the error that
+    `fault` and `message` describe). `first_ms` and `ms` are the times in milliseconds until the
+    first byte and until the end of the answer.
+    """
 
     status: int | None = None
     type: str = ""
@@ -106,8 +122,11 @@ CassetteLine = CassetteHeader | SystemLine | ToolsLine | ContentLine | ExchangeL
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One request and its answer. `body` is decoded JSON, text or bytes; `at` is in Unix
-    seconds."""
+    """One recorded request with its answer.
+
+    `n` is the number of the request, from 1. `at` is the time of the request in Unix seconds.
+    `body` is the body of the request, as decoded JSON or as bytes.
+    """
 
     n: int
     at: float
@@ -118,7 +137,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cassette(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole cassette. The exchanges are in the order of their requests."""
+    """The content of a cassette, a file with recorded answers. `exchanges` contains the requests
+    with their answers, in the order of the requests.
+    """
 
     name: str
     header: CassetteHeader
@@ -126,16 +147,18 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_line(value: Any) -> bytes:
-    """A value as one line of JSON."""
+    """Encode a value as one line of JSON, with the newline."""
     try:
         return msgspec.json.encode(value) + b"\n"
     except UnicodeEncodeError:
-        # The CLI sends half of a surrogate pair unchanged. `json` escapes it.
+        # The CLI may send half of a surrogate pair. msgspec cannot encode it; `json` escapes it.
         return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode() + b"\n"
 
 
 def bytes_field(data: bytes) -> dict[str, Any]:
-    """Bytes as a `text` field, or as `base64` if they are not UTF-8."""
+    """Return the bytes as a dict with the field `text`, or with the field `base64` if the bytes are
+    not valid UTF-8.
+    """
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:
@@ -143,14 +166,20 @@ def bytes_field(data: bytes) -> dict[str, Any]:
 
 
 class CassetteEncoder:
-    """Turns exchanges into lines. Writes only once what requests repeat: system instruction, tools,
-    conversation."""
+    """Converts exchanges (a request with its answer) to lines of a cassette.
+
+    Most requests repeat the system instruction, the tools and the conversation of earlier requests.
+    Therefore these are written only once, and later exchanges refer to them by id.
+    """
 
     def __init__(self) -> None:
         self._written: set[str] = set()
 
     def lines(self, exchange: Exchange) -> list[bytes]:
-        """The lines of an exchange. Lines that it refers to come first."""
+        """Return the lines to add to the cassette for an exchange (a request with its answer). The
+        exchange's own line is the last one. The lines that it refers to come before it, if they
+        were not written earlier.
+        """
         lines: list[bytes] = []
         request = self._request(exchange, lines)
         lines.append(

@@ -1,4 +1,6 @@
-"""Normalize requests for a replay: remove values that differ from run to run. Pure."""
+"""Normalize requests for a replay: replace values that differ from run to run, so that a request
+can be compared with a recorded one. This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,12 @@ __all__ = ["NormalizedRequest", "Normalizer", "is_account_call", "user_texts"]
 
 
 class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as comparable text. `conversation` has one entry for each text, tool call and tool
-    result."""
+    """A request in a form that can be compared with recorded requests: all values that differ from
+    run to run are replaced.
+
+    `conversation` has one entry for each text, tool call and tool result. The CLI adds a context
+    text to each conversation; `context` contains only the user's instructions from this text.
+    """
 
     method: Method
     model: str | None
@@ -39,17 +45,19 @@ class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: str = ""
     config: str = ""
     answer_fields: tuple[str, ...] = ()
-    """The fields of the JSON that is requested as the answer. Utility requests of a conversation
-    differ only in them."""
+    """The names of the fields in the JSON answer that the request asks for. Utility requests about
+    the same conversation differ only in these names."""
     call: str = ""
-    """The path of a request that is not a conversation."""
+    """The URL path, if the request has no conversation; otherwise empty."""
 
     @property
     def is_account_call(self) -> bool:
         return is_account_call(self.call)
 
     def matches(self, other: NormalizedRequest) -> bool:
-        """Whether the recorded answer to the other request can be used for this one."""
+        """Return whether the two requests are equal, so that the recorded answer to `other` can be
+        used for this request. Parts such as the model and the system instruction are not compared.
+        """
         return (self.method, self.call, self.answer_fields, self.conversation) == (
             other.method,
             other.call,
@@ -58,16 +66,21 @@ class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def differs(self, other: NormalizedRequest) -> list[str]:
-        """Descriptions of the differences outside the conversation."""
+        """Return the names of the parts that differ between the two requests, for example the
+        model. The conversation is not compared.
+        """
         names = {"model": "model", "context": "instructions", "system": "system instruction"}
         names |= {"tools": "tool declarations", "config": "generation settings"}
         return [word for name, word in names.items() if getattr(self, name) != getattr(other, name)]
 
 
 class Normalizer:
-    """Replaces the folders, dates and secrets of one run in its requests.
+    """Replaces values that differ from run to run (folders, dates, secrets and ids) in the requests
+    of one run.
 
-    `cassette` is the name of the cassette file: the agent may see it in a listing of its folder.
+    `folders` maps the paths of folders to placeholders. `days` are the dates to replace. `cassette`
+    is the name of the cassette file (the file with recorded answers). A tool may list this file, so
+    lines with its name are removed from the outputs of tools.
     """
 
     def __init__(
@@ -82,26 +95,30 @@ class Normalizer:
         self.days = frozenset(days)
         self._redactor = redactor or Redactor()
         self._other_folders: dict[str, str] = {}
-        # A cache: each request repeats the whole conversation, and a system instruction takes 10
-        # ms.
+        # Cache the normalized texts, because each request repeats the whole conversation, and a
+        # system instruction takes 10 ms.
         self._cache: dict[tuple[str, str], str] = {}
         self._prepare()
 
     def redact_with(self, redactor: Redactor) -> None:
-        """Mask secrets with this redactor."""
+        """Use this redactor to mask secrets from now on."""
         self._redactor = redactor
         self._cache.clear()
 
     def learn(self, body: Any) -> None:
-        """Add the folders that a request names."""
+        """Also replace the folders that the CLI mentions in the body of this request."""
         new = {path: name for path, name in folders_in(user_texts(body)).items() if path not in self.folders}
         if new:
             self.folders |= new
             self._prepare()
 
     def add_known(self, days: frozenset[Day], folders: Mapping[str, str] | None = None) -> None:
-        """Also replace these dates and folders of another run: a fixed prompt or the model may
-        mention them, and the text must stay equal when folder and date differ."""
+        """Also replace these dates and folders. They belong to the other run that this run is
+        compared with.
+
+        This is needed because a prompt or the model may mention them, and the normalized text must
+        be equal for both runs. If `folders` is None, the folders of the other run stay unchanged.
+        """
         other_folders = self._other_folders if folders is None else dict(folders)
         if not days <= self.days or other_folders != self._other_folders:
             self.days |= days
@@ -109,7 +126,8 @@ class Normalizer:
             self._prepare()
 
     def _prepare(self) -> None:
-        # A folder inside one of ours belongs to this run, whatever it was in the other run.
+        # Skip a folder of the other run if it is inside a folder of this run, or contains one: the
+        # folder of this run has its own placeholder.
         unrelated = {
             path: name
             for path, name in self._other_folders.items()
@@ -120,21 +138,29 @@ class Normalizer:
         self._cache.clear()
 
     def text(self, text: str) -> str:
-        """Normalize text of a person or a model: replaces only values that certainly belong to this
-        run."""
+        """Normalize a text of the user or the model. Only values that certainly belong to this run,
+        such as its folders, are replaced.
+        """
         return self._repeat("", text, self._text)
 
     def _cli_text(self, text: str) -> str:
-        """Normalize text that the CLI itself adds to each request."""
+        """Normalize a text that the CLI itself adds to each request, such as the system
+        instruction. Lists of skills in it are sorted.
+        """
         return sorted_skills(self.text(text))
 
     def result(self, tool: str, text: str) -> str:
-        """Normalize the output of a tool: also replaces times and numbers."""
+        """Normalize the output of the tool named `tool`. Times, process ids and similar values are
+        replaced too, not only the values that `text` replaces.
+        """
         return self._repeat(tool, text, lambda part: self._result_text(tool, part))
 
     def _repeat(self, tool: str, text: str, once: Callable[[str], str]) -> str:
-        """Apply `once` until nothing changes: a replacement may expose another path or time next to
-        it."""
+        """Apply `once` to the text until nothing changes, and return the result. One call is not
+        always enough: after a replacement, another path or time may match.
+
+        The result is cached. `tool` is part of the key in the cache.
+        """
         done = self._cache.get((tool, text))
         if done is None:
             before, done = text, once(text)
@@ -154,7 +180,9 @@ class Normalizer:
         return without_cassette(self._cassette, tool_output(tool, text))
 
     def request(self, method: Method, model: str | None, body: Any, path: str = "") -> NormalizedRequest:
-        """Normalize a whole request. `path` distinguishes requests that are not a conversation."""
+        """Normalize a whole request. `body` is its decoded body. `path` is its URL path, which
+        identifies a request that has no conversation.
+        """
         call = path.partition("?")[0] if method == "other" else ""
         if is_account_call(path):
             # The body describes the client; the answer does not depend on it.
@@ -194,7 +222,7 @@ class Normalizer:
                     context.append(user_instructions(self.text(text)))
                     continue
                 if role == "model" and is_model_text:
-                    entries[-1] += self.text(text)  # releases split streamed text differently
+                    entries[-1] += self.text(text)  # CLI releases split streamed text differently
                     continue
                 entries.append(f"{role}: {self.text(text)}")
                 is_model_text = role == "model"
@@ -230,8 +258,8 @@ class Normalizer:
 
 
 def is_account_call(path: str) -> bool:
-    """Whether a request is about the Code Assist account: `loadCodeAssist`, `onboardUser`, the
-    quota, …
+    """Return whether a request with this URL path is about the user's Code Assist account: for
+    example `loadCodeAssist`, `onboardUser` or a request for the quota.
 
     >>> is_account_call("/v1internal:loadCodeAssist"), is_account_call("/v1internal:generateContent")
     (True, False)
@@ -245,7 +273,7 @@ def _within(path: str, folder: str) -> bool:
 
 
 def user_texts(body: Any) -> Iterator[str]:
-    """Every text with the role `user` in a request."""
+    """Yield every text with the role `user` in `body`, the decoded body of a request."""
     body = unwrap(body)
     contents = body.get("contents") if isinstance(body, dict) else None
     for role, part in _flat(contents):
@@ -254,7 +282,9 @@ def user_texts(body: Any) -> Iterator[str]:
 
 
 def _flat(contents: Any) -> Iterator[tuple[str, Any]]:
-    """Yield role and part one by one: releases group parts into contents differently."""
+    """Yield every part of every message, with the role of the message. The grouping of parts into
+    messages is lost on purpose: it differs between releases of the CLI.
+    """
     for content in contents if isinstance(contents, list) else [] if contents is None else [contents]:
         if not isinstance(content, dict):
             yield "user", content
@@ -283,8 +313,9 @@ def _answer_fields(body: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _with_sorted_choices(value: Any) -> Any:
-    """Sort each `enum` of a declaration: its order has no meaning, and that of skills differs from
-    run to run."""
+    """Return a tool declaration with each of its `enum` lists sorted. The order in such a list has
+    no meaning, but the list of skills has a different order in each run.
+    """
     if isinstance(value, list):
         return [_with_sorted_choices(item) for item in value]
     if not isinstance(value, dict):

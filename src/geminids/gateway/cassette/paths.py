@@ -1,4 +1,6 @@
-"""Find the folders that a request of the CLI names, and replace them in texts. Pure."""
+"""Find the folders that the CLI mentions in a request, and replace their paths in texts. This
+module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import Any
 
 __all__ = ["PathReplacer", "folders_in", "folders_in_context", "is_context"]
 
-# The first content of every conversation (environmentContext.ts); without the tags up to 0.32.
+# The beginning of the context text (folders, date, instructions) that the CLI puts before every
+# conversation (environmentContext.ts). CLI releases up to 0.32 send it without the tag
+# `<session_context>`.
 _CONTEXT = "This is the Gemini CLI. We are setting up the context for our chat."
 _TEMP = re.compile(r"^The project's temporary directory is: (.+)$", re.MULTILINE)
 _SINGLE_FOLDER = re.compile(
@@ -21,7 +25,8 @@ _FOLDER_LIST = re.compile(
 
 
 def is_context(text: str) -> bool:
-    """Whether a text is the context that the CLI adds to a conversation, and not a prompt.
+    """Return whether `text` is the context text (folders, date, instructions) that the CLI adds to
+    each conversation. A prompt of the user is not a context text.
 
     >>> is_context("<session_context>\\nThis is the Gemini CLI. We are setting up the context for our chat.")
     True
@@ -30,7 +35,8 @@ def is_context(text: str) -> bool:
 
 
 def folders_in_context(text: str) -> dict[str, str]:
-    """The folders that a context names: path to placeholder.
+    """Find the folders in the context text that the CLI adds to each conversation. Return a map
+    from the path of each folder to its placeholder.
 
     >>> folders_in_context("The project's temporary directory is: /home/me/.gemini/tmp/repo")
     {'/home/me/.gemini/tmp/repo': '<temp>', '/home/me': '<home>'}
@@ -53,7 +59,10 @@ def _is_folder(path: str) -> bool:
 
 
 class PathReplacer:
-    """Replaces folders in texts, also at the beginning of longer paths.
+    """Replaces the paths of folders in texts. `words` maps each path to its replacement.
+
+    The path of a file in such a folder begins with the folder's path. This beginning is replaced
+    too.
 
     >>> PathReplacer({"/repo": "<workspace>"}).text("see /repo/a.py, not /repo2 nor /old/repo")
     'see <workspace>/a.py, not /repo2 nor /old/repo'
@@ -67,7 +76,11 @@ class PathReplacer:
 
     @classmethod
     def between(cls, old: Mapping[str, str], new: Mapping[str, str]) -> PathReplacer:
-        """A replacer from the folders of one run to those of another with the same placeholders."""
+        """Create a replacer that replaces the folders of one run with those of another run.
+
+        `old` and `new` map the folders of each run to placeholders. A folder in `old` is replaced
+        with the folder in `new` that has the same placeholder.
+        """
         paths: dict[str, str] = {}
         for path, name in new.items():
             paths.setdefault(name, path)
@@ -77,7 +90,9 @@ class PathReplacer:
         return self._pattern.sub(lambda match: self._words[match[0]], text)
 
     def value(self, value: Any) -> Any:
-        """Replace the folders in every text of a decoded JSON value."""
+        """Return a decoded JSON value with the folder paths in all its texts replaced. The keys of
+        objects stay unchanged.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -88,8 +103,10 @@ class PathReplacer:
 
 
 def folders_in(texts: Iterable[str]) -> dict[str, str]:
-    """The folders that any context in these texts names. The first placeholder of a folder is
-    used."""
+    """Find the folders in all those texts that are context texts of the CLI (see `is_context`).
+    Return a map from path to placeholder. If a path has several placeholders, the first one is
+    used.
+    """
     folders_by_path: dict[str, str] = {}
     for text in texts:
         if is_context(text):

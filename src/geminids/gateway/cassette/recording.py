@@ -1,4 +1,6 @@
-"""An upstream that forwards to another upstream and records the exchanges in a cassette."""
+"""Record the requests of a run and their answers in a cassette file, while they are forwarded to an
+upstream (an object that answers requests).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from geminids.gateway.cassette.lines import (
 )
 from geminids.gateway.lease import TOKEN_PREFIX
 from geminids.gateway.request import METRICS, Request
-from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, Stall, Upstream, UpstreamFault, closing
+from geminids.gateway.upstream import Body, Cut, Hang, Head, Mismatch, Part, Upstream, UpstreamFault, closing
 from geminids.redact import MASK, Redactor
 
 __all__ = ["Recording"]
@@ -33,18 +35,23 @@ _TOKEN = re.compile(re.escape(TOKEN_PREFIX) + r"[0-9a-f]{48}")
 _AGENT = re.compile(r"GeminiCLI(?:-[\w-]+)?/(\d+\.\d+\.\d+[\w.-]*)")
 
 
-# No lock, because a forked child could wait for it for ever: `setdefault` is atomic.
+# The open recordings, by path. There is no lock, because a forked child could wait for the lock for
+# ever. `setdefault` is atomic.
 _active: dict[Path, Recording] = {}
 
 
 class Recording:
-    """Returns the answers of `inner`, and writes them to `path`.
+    """Forwards requests to the upstream `inner`, and records them with their answers in the
+    cassette file `path`.
 
-    It writes to `FILE.<random>.part` and renames that file when it is closed. So a killed run loses
-    only the exchange in progress, and an existing cassette is never half overwritten. If the file
-    cannot be written, the recording ends and `on_remark` is called; the run continues. Only one
-    recording at a time can use a file: of two, the one that is closed last would overwrite the
-    other.
+    It writes to a file `NAME.<random>.part` in the same folder, and renames this file to `path`
+    when the recording is closed. So if the run is killed, an existing cassette stays intact, and
+    only the request in progress is missing from the `.part` file.
+
+    Raises `GeminidsError` if the `.part` file cannot be created, or if `path` is a folder or the
+    file of another open recording of this process: one recording would overwrite the other. If
+    writing fails later, the recording ends and `on_remark` is called with a message; the run
+    continues.
     """
 
     def __init__(
@@ -58,7 +65,7 @@ class Recording:
     ) -> None:
         self.path = Path(os.path.realpath(path))
         self.problem: str | None = None
-        """Why the recording is incomplete; None if it is complete."""
+        """Why the recording is incomplete; None if there is no problem."""
         self._inner = inner
         self._redactor = Redactor(secrets)
         self._header = header or CassetteHeader()
@@ -67,7 +74,7 @@ class Recording:
         self._received = self._written = 0
         self._started = False
         self._closed = False
-        # The run closes it, the gateway's thread writes to it.
+        # The run's thread may close the recording while the gateway's thread writes to it.
         self._lock = threading.Lock()
         self._part = self.path.with_name(f"{self.path.name}.{os.urandom(4).hex()}.part")
         self._file = self._open()
@@ -78,8 +85,8 @@ class Recording:
             raise GeminidsError(f"cannot record to {self.path}: it is a folder", hint=hint)
         if _active.setdefault(self.path, self) is not self:
             raise GeminidsError(
-                f"cannot record to {self.path}: another run or chat of this program records to it",
-                hint="Use a separate file for each, for example pool.chat(record=…).",
+                f"cannot record to {self.path}: another run or chat of this program is recording to it",
+                hint="Use another file for each run or chat, for example with `pool.chat(record=…)`.",
             )
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -113,8 +120,8 @@ class Recording:
             exchange.end(None)
             raise
         finally:
-            # If the client has disconnected, end the upstream request now, not when the garbage
-            # collector runs.
+            # If the client has disconnected, end the request to the upstream now. Otherwise it
+            # would continue until the garbage collector runs.
             close = getattr(parts, "aclose", None)
             try:
                 if close is not None:
@@ -123,7 +130,9 @@ class Recording:
                 self._write_exchange(exchange)
 
     def close(self) -> None:
-        """Move the cassette to `path`. A second call has no effect."""
+        """End the recording, and move the finished cassette to its final path. A second call has no
+        effect.
+        """
         with self._lock:
             if self._closed:
                 return
@@ -191,7 +200,7 @@ class Recording:
 
 
 class _RecordedExchange:
-    """One exchange in progress."""
+    """Collects one request and its answer for the cassette, while the answer arrives."""
 
     def __init__(self, n: int, request: Request) -> None:
         self.request = request
@@ -202,7 +211,8 @@ class _RecordedExchange:
         self._head: Head | None = None
         self._body = bytearray()
         self._fault: UpstreamFault | None = None
-        # The default: nothing reports a client that disconnects.
+        # The default is "left" (the client disconnected), because nothing reports a disconnect.
+        # None means that the exchange is not recorded.
         self._end: End | None = "left"
 
     @property
@@ -217,11 +227,12 @@ class _RecordedExchange:
             self._head = part
         elif isinstance(part, Cut):
             self._end = "cut"
-        elif isinstance(part, Stall):
+        elif isinstance(part, Hang):
             self._end = "stalled"
 
     def end(self, end: End | None, fault: UpstreamFault | None = None) -> None:
-        # After a cut or a stall, the iteration may also end regularly: keep the first ending.
+        # Keep the first ending: after a cut or a stall, the iteration may still end in the normal
+        # way.
         if self._end == "left":
             self._end = end
         self._fault = fault
@@ -256,8 +267,9 @@ class _RecordedExchange:
 
 
 def _body_of(request: Request, redactor: Redactor) -> Any:
-    """The body without secrets: known secrets, and the run's token wherever a tool has printed
-    it."""
+    """Return the body of a request with all secrets masked. The gateway's tokens for runs are
+    masked too, because a tool may have printed them.
+    """
     body = request.body
     if body is None:
         return _TOKEN.sub(MASK, redactor.block(request.raw).decode("latin-1")).encode("latin-1")

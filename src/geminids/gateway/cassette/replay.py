@@ -1,7 +1,10 @@
-"""An upstream that answers from a cassette. For a request that is not in it, it reports a diff."""
+"""Answer requests from a cassette, a file with recorded requests and answers. If the cassette has
+no answer, the error shows how the request differs from the most similar recorded request.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
 import threading
 import time
@@ -24,17 +27,24 @@ from geminids.redact import Redactor
 
 __all__ = ["Replaying", "conversation_lines", "diff_of", "nearest"]
 
-_HINT = "If the change is intended, record it again: geminids run --record FILE, or pytest --geminids-record."
+_HINT = (
+    "If the change is intended, record the cassette again: `geminids run --record FILE`, or "
+    "`pytest --geminids-record`."
+)
 
 
 class Replaying:
-    """Answers each request with the first matching answer that is unused. Raises `Mismatch` if
-    there is none.
+    """Answers requests from a cassette, a file with recorded requests and answers. Each recorded
+    answer is used once: a request gets the first unused answer whose recorded request matches. If
+    there is none, `Mismatch` is raised.
 
-    A request matches if its conversation (texts, tool calls and tool results) is equal after
-    normalization (`normalize`). One that differs elsewhere, as with another release of the CLI, is
-    answered too, and `remarks` reports it. `places` maps folders of this run that the CLI does not
-    name to placeholders such as `<workspace>`.
+    Both requests are normalized: values that differ from run to run are replaced. They match if
+    their conversations (texts, tool calls and tool results) are then equal. If other parts differ,
+    for example because of another CLI release, the answer is still used, and a remark is added to
+    `remarks`.
+
+    `places` maps folders of this run that the CLI does not mention to placeholders such as
+    `<workspace>`. If `pace` is true, the answers take as long as during the recording.
     """
 
     def __init__(
@@ -60,8 +70,9 @@ class Replaying:
 
     @property
     def unused(self) -> list[int]:
-        """The numbers of the exchanges that were not replayed. Account calls are left out: their
-        number differs from run to run."""
+        """The numbers of the recorded requests whose answers were not replayed. Requests about the
+        Code Assist account are left out, because their number differs from run to run.
+        """
         exchanges = self._cassette.exchanges
         with self._lock:
             left = [exchanges[at] for at in sorted(self._unused)]
@@ -86,8 +97,9 @@ class Replaying:
         return self._answer_unrecorded(request, now)
 
     def _learn(self, request: Request) -> None:
-        """Give both normalizers all folders and dates of both runs, so that equal text stays
-        equal."""
+        """Add the folders and dates of the current run and of the recorded run to the normalizers
+        of both runs. Then texts that are equal in both runs stay equal after normalization.
+        """
         current, recorded = self._current, self._recorded_run
         if request.login is not None and request.login not in self._redactor.secrets:
             self._redactor = Redactor((*self._redactor.secrets, request.login))
@@ -112,13 +124,15 @@ class Replaying:
         differs = " and ".join(now.differs(self._recorded[matching[0]]))
         made = f" (recorded with CLI {self._cassette.header.cli})" if self._cassette.header.cli else ""
         self._remark(
-            f"replayed a request that differs from the cassette{made} in its {differs}; its conversation is the same"
+            f"answered a request that differs from the cassette{made} in its {differs}; the conversation is the same"
         )
         return matching[0]
 
     @cached_property
     def _recorded_run(self) -> Normalizer:
-        """The normalizer for the recorded run."""
+        """The normalizer for the recorded requests. It knows the dates and the folders of the
+        recorded run.
+        """
         cassette = self._cassette
         made = _seconds(cassette.header.made)
         times = [exchange.at for exchange in cassette.exchanges] + ([] if made is None else [made])
@@ -137,7 +151,9 @@ class Replaying:
         return self._recorded_run.request(route.method, model, body, exchange.path)
 
     def _with_current_paths(self, answer: RecordedAnswer) -> RecordedAnswer:
-        """The answer with the folders of this run: a model often writes absolute paths."""
+        """Return a recorded answer with the folders of the recorded run replaced with those of the
+        current run. This is needed because a model often writes absolute paths.
+        """
         paths = PathReplacer.between(self._recorded_run.folders, self._current.folders)
         if answer.events is not None:
             return msgspec.structs.replace(answer, events=paths.value(answer.events))
@@ -146,7 +162,9 @@ class Replaying:
         return answer
 
     def _answer_unrecorded(self, request: Request, now: NormalizedRequest) -> Iterable[Part]:
-        """Answer a utility request of the CLI that is not recorded with a default reply."""
+        """Answer a request that is not in the cassette. A utility request of the CLI (such as a
+        count of tokens) gets a default reply. For any other request, `Mismatch` is raised.
+        """
         reply = None
         if request.method == "generate":
             reply = default_reply(request)
@@ -167,17 +185,19 @@ class Replaying:
         same = [at for at in range(count) if now.matches(self._recorded[at])]
         if same:
             used = self._cassette.exchanges[same[-1]].n
-            detail = f"it equals number {used}, which has been replayed already"
+            detail = f"it is equal to request number {used}, whose answer has already been replayed"
             return Mismatch(f"a request is not in the cassette {name}: {detail}", _HINT)
         free = sorted(self._unused)
         at = nearest(now, [self._recorded[at] for at in free])
         if at is None:
-            left = "all its answers are used" if count else "it is empty"
-            return Mismatch(f"a request is not in the cassette {name}: {left} (of {count} requests)", _HINT)
+            reason = (
+                f"all its answers have already been replayed (requests: {count})" if count else "it is empty"
+            )
+            return Mismatch(f"a request is not in the cassette {name}: {reason}", _HINT)
         number = self._cassette.exchanges[free[at]].n
         diff = self._redactor.text(diff_of(now, self._recorded[free[at]]))
         return Mismatch(
-            f"a request is not in the cassette {name}. It differs from number {number} of {count}:\n{diff}",
+            f"a request is not in the cassette {name}. It differs from request number {number} of {count}:\n{diff}",
             _HINT,
         )
 
@@ -201,7 +221,13 @@ _MAX_WIDTH = 120
 
 
 def nearest(now: NormalizedRequest, recorded: Sequence[NormalizedRequest]) -> int | None:
-    """The index of the most similar recorded request: same method, longest common beginning."""
+    """Return the index of the recorded request that is most similar to the request `now`. Only
+    requests with the same API method are compared; None if there is none.
+
+    A request whose conversation is as long as that of `now` is preferred to any other. Among
+    equally preferred ones, the request whose conversation has the longest beginning in common with
+    that of `now` is chosen.
+    """
     best: tuple[tuple[bool, int, float], int] | None = None
     for at, old in enumerate(recorded):
         if old.method != now.method:
@@ -222,7 +248,9 @@ def _common(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def conversation_lines(request: NormalizedRequest) -> Iterator[str]:
-    """Yield a conversation as lines of text."""
+    """Yield the conversation of a normalized request as lines of text. Very long lines
+    are split.
+    """
     for entry in request.conversation:
         lines = [
             line[at : at + _MAX_WIDTH]
@@ -234,8 +262,9 @@ def conversation_lines(request: NormalizedRequest) -> Iterator[str]:
 
 
 def diff_of(now: NormalizedRequest, old: NormalizedRequest) -> str:
-    """A unified diff of two conversations, limited in length."""
-    import difflib  # late: only needed for a mismatch
+    """Return a unified diff of two conversations: of the recorded request `old` and of the request
+    `now`. A long diff is cut.
+    """
 
     lines = list(
         difflib.unified_diff(
@@ -249,5 +278,5 @@ def diff_of(now: NormalizedRequest, old: NormalizedRequest) -> str:
 
 
 def _shown(line: str) -> str:
-    # Control characters of a tool's output must not reach a terminal.
+    # Replace control characters, because the output of a tool must not send them to a terminal.
     return "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line)

@@ -1,4 +1,6 @@
-"""Replace values that differ from run to run: dates, times, ids, process numbers. Pure."""
+"""Replace values in texts that differ from run to run, such as dates, times, ids and process ids.
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,17 @@ _MONTHS = [
 _WEEKDAY = r"(?:(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?,? +)?"
 _UUID = re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")
 _TOKEN = re.compile(r"\bgeminids-run-[0-9a-f]{48}\b")
-# The CLI's ids of tool calls, also in file names: tool, milliseconds, number.
+# Ids that the CLI gives to tool calls, which also occur in file names: tool name, milliseconds,
+# number.
 _CALL = re.compile(r"\b[A-Za-z]\w*?[_-]1[6-9]\d{11}[_-][0-9a-f]+\b")
 _CLI = re.compile(r"/[^\s\"'`<>()]*?/@google/gemini-cli(?:-core)?(?=/)")
-# Temporary folders of Python, mktemp, pytest and Node.
+# Temporary folders that Python, mktemp, pytest and Node create.
 _TEMP = re.compile(
     r"(?<![\w.-])/(?:private/)?(?:tmp|var/tmp|var/folders/\w+/\w+/T)/"
     r"(?:tmp[a-z0-9_]{8}|tmp\.\w{6,}|pytest-of-[^/\s]+/pytest-\d+|[\w.]+-(?=[a-z]*[0-9A-Z])\w{6})(?![\w.-])"
 )
-# core/src/prompts and core/src/tools/activate-skill.ts: a list in the system instruction, names in
-# a declaration.
+# Lists of skills in a request: a list in the system instruction, and names in the declaration of a
+# tool (core/src/prompts and core/src/tools/activate-skill.ts).
 _SKILL = re.compile(r"<skill>.*?</skill>", re.DOTALL)
 _SKILL_LIST = re.compile(r"<skill>.*?</skill>(?:\s*<skill>.*?</skill>)+", re.DOTALL)
 _SKILL_NAMES = re.compile(r"(?<=\(Available: )'[^']+'(?:, '[^']+')+(?=\))")
@@ -66,7 +69,7 @@ _IN_RESULTS = (
 
 
 def days_of(*seconds: float) -> frozenset[Day]:
-    """The dates of these times, in local time and in UTC."""
+    """Return the dates (year, month, day) of these Unix times, both in local time and in UTC."""
     return frozenset(
         (day.tm_year, day.tm_mon, day.tm_mday)
         for at in seconds
@@ -75,8 +78,8 @@ def days_of(*seconds: float) -> frozenset[Day]:
 
 
 class Days:
-    """Replaces the dates of a run in texts, in all usual notations. Other dates stay, because they
-    have a meaning.
+    """Replaces the given dates in texts with `<today>`, in all usual notations. Other dates stay
+    unchanged.
 
     >>> Days([(2026, 11, 16)]).text("on Monday, November 16, 2026 and on 2026-11-17")
     'on <today> and on 2026-11-17'
@@ -88,11 +91,15 @@ class Days:
         self._short = re.compile("|".join(_short_form(*day) for day in sorted_days) or "(?!)")
 
     def text(self, text: str) -> str:
-        """Replace dates with a year."""
+        """Return the text with the dates replaced. Only dates that are written with a year are
+        replaced.
+        """
         return self._full.sub("<today>", text)
 
     def result(self, text: str) -> str:
-        """Also replace dates as `date` and `ls` print them."""
+        """Return the output of a tool with the dates replaced. Dates without a year are replaced
+        too, because commands such as `date` and `ls` print them.
+        """
         return self._short.sub("<today>", self.text(text))
 
 
@@ -112,8 +119,12 @@ def _full_forms(year: int, month: int, day: int) -> tuple[str, ...]:
 
 
 def _without_groups(form: str) -> str:
-    """Write out each separator instead of a back-reference, whose group number would depend on the
-    whole pattern."""
+    """Expand a date pattern into one alternative for each separator, such as `-` or `/`. In `form`,
+    `#` stands for the same separator again.
+
+    A back-reference to the separator is not possible: its group number would depend on the whole
+    pattern, of which this one becomes a part.
+    """
     before, _, rest = form.partition("([")
     signs, optional, rest = rest.partition("]?)") if "]?)" in rest else rest.partition("])")
     kinds = [re.escape(sign) for sign in signs] + ([""] if "?" in optional else [])
@@ -126,8 +137,8 @@ def _short_form(year: int, month: int, day: int) -> str:
 
 
 def sorted_skills(text: str) -> str:
-    """Sort lists of skills by name: the CLI lists its built-in skills in the order in which it read
-    them.
+    """Return the text with its lists of skills sorted by name. This is needed because the CLI lists
+    its built-in skills in the order in which it happened to read their files.
 
     >>> sorted_skills("by name (Available: 'b', 'a').")
     "by name (Available: 'a', 'b')."
@@ -137,15 +148,18 @@ def sorted_skills(text: str) -> str:
 
 
 def without_run_ids(text: str) -> str:
-    """Replace ids of this run and paths of this installation."""
-    if "/@google/gemini-cli" in text:  # the pattern is slow: it tries every slash
+    """Return the text with the ids of a run, the paths of temporary folders, and the path of the
+    CLI installation replaced with placeholders.
+    """
+    if "/@google/gemini-cli" in text:  # search first, because the pattern tries every slash
         text = _CLI.sub("<cli>", text)
     text = _CALL.sub("<call>", text)
     return _UUID.sub("<uuid>", _TOKEN.sub("***", _TEMP.sub("<tmp>", text)))
 
 
 def without_times(text: str) -> str:
-    """Replace times, process numbers and the like in the output of a tool.
+    """Return the output of a tool with times, process ids, ports, hashes and similar values
+    replaced with placeholders.
 
     >>> without_times("2 passed in 0.31s at 13:25:32, pid 4711")
     '2 passed in <duration> at <time>, pid <pid>'
@@ -167,8 +181,9 @@ _BLANK = re.compile(r"\n\s*\n")
 
 
 def user_instructions(text: str) -> str:
-    """The CLI's context without date, system and folders: what is left are the user's
-    instructions."""
+    """Return only the user's instructions from the context text, which the CLI adds to each
+    conversation. The date, the operating system and the folders are removed.
+    """
     return _BLANK.sub("\n", _CLI_CONTEXT.sub("", _TREE.sub("", text))).strip()
 
 
@@ -183,8 +198,9 @@ _UPDATED = re.compile(r" Here is the updated code:\n.*", re.DOTALL)
 
 
 def tool_output(tool: str, text: str) -> str:
-    """The output of a tool without what the CLI adds: fences, sizes, process numbers, the current
-    file content."""
+    """Return the output of the tool named `tool` without what the CLI adds to it: tags, file sizes,
+    process ids, and the new content of a changed file.
+    """
     text = _TOO_LARGE.sub("", _FENCE.sub("", text))
     if tool == "run_shell_command":
         text = _SHELL_TAIL.sub("", text)
@@ -199,7 +215,9 @@ _PART = r"[^\s/\"']+\.[0-9a-f]{8}\.part"
 
 
 def without_cassette(name: str, text: str) -> str:
-    """Remove the cassette itself from a listing: its name differs between recording and replay.
+    """Remove the lines that contain the name of the cassette file (`name`) from the output of a
+    tool. The reason is that the file has another name while it is recorded than when it is
+    replayed.
 
     >>> without_cassette("fix.jsonl", "files:\\n  a.py\\n  fix.jsonl.0a1b2c3d.part\\n  fix.jsonl")
     'files:\\n  a.py'
@@ -210,16 +228,18 @@ def without_cassette(name: str, text: str) -> str:
     return line.sub("", text).rstrip()
 
 
-# Newer releases keep 8,000 characters of the beginning and 32,000 of the end of a shell's output,
-# with all additions.
+# Lengths in characters. Newer CLI releases keep 8,000 characters of the beginning and 32,000 of the
+# end of a shell command's output, including what the CLI adds.
 _MAX_LENGTH = 36_000
 _BEGINNING = 4_000
 _END = 16_000
 
 
 def shorten(tool: str, text: str) -> str:
-    """Keep only what every release keeps of a long result: where exactly the middle is cut differs
-    from run to run."""
+    """Return the output of a tool, with the middle removed if it is a long output of the shell
+    tool. This is needed because the CLI also removes the middle of such an output, at a position
+    that differs from run to run.
+    """
     if tool != "run_shell_command" or len(text) <= _MAX_LENGTH:
         return text
     return f"{text[:_BEGINNING]}\n<much>\n{text[-_END:]}"

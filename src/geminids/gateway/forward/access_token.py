@@ -1,6 +1,7 @@
-"""Access tokens for Vertex AI, obtained with google-auth and renewed before they expire.
+"""Get access tokens for Vertex AI with the library google-auth, and renew them before they expire.
 
-The first request that needs a token imports this module; a worker thread imports google-auth.
+The first request that needs a token imports this module. A worker thread imports google-auth,
+because that import is slow.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_URI = "https://oauth2.googleapis.com/token"
 _METADATA_HOST = "metadata.google.internal"
 _METADATA_PATH = "/computeMetadata/v1/instance/service-accounts/default/token"
-# Renew the token in the background when less than this is left. The metadata server issues a new
-# token only in the last 4 to 5 minutes, so an earlier renewal would return the same token
-# (google-auth also uses 3:45).
+# Renew the token in the background when it is valid for fewer seconds than this. The metadata
+# server issues a new token only in the last 4 to 5 minutes, so an earlier renewal would return the
+# same token (google-auth also uses 3:45).
 _RENEW_SECONDS = 225
-# With less time left, a request waits for the new token.
+# If the token is valid for fewer seconds than this, a request waits for the new token.
 _MIN_SECONDS = 30
-# A failed renewal in the background is tried again after this time.
+# Seconds until the next renewal in the background after one that failed.
 _PAUSE_SECONDS = 15
 _LIFETIME_SECONDS = 3600
 _TIMEOUT_SECONDS = 30
@@ -53,11 +54,14 @@ _ACCOUNT_IN_URL = re.compile(r"/serviceAccounts/([^/:]+):generateAccessToken$")
 
 
 class AccessToken(msgspec.Struct, frozen=True):
-    """A bearer token, its expiry, and the project whose quota is used."""
+    """An access token for Vertex AI (a bearer token). `expires_at` is the time when it expires.
+    `quota_project` is the Google Cloud project whose quota is used; None means that requests do not
+    name such a project.
+    """
 
     value: str
     expires_at: float
-    """Unix seconds."""
+    """The time at which the token expires, in Unix seconds."""
     quota_project: str | None = None
 
     def __repr__(self) -> str:
@@ -65,8 +69,9 @@ class AccessToken(msgspec.Struct, frozen=True):
 
 
 class TokenSource:
-    """Keeps one token and renews it with `fetch` in a worker thread, once for all waiting requests.
-    Thread-safe."""
+    """Provides an access token, and renews it before it expires. `fetch` gets a new token; it is
+    called in a worker thread. All requests that wait for a token share one renewal. Thread-safe.
+    """
 
     def __init__(self, fetch: Callable[[], AccessToken]) -> None:
         self._fetch = fetch
@@ -76,7 +81,9 @@ class TokenSource:
         self._not_before = 0.0
 
     async def token(self) -> AccessToken:
-        """Return a valid token; waits only if there is none. Raises `SignInError`."""
+        """Return a valid access token. Wait only if there is no valid token now. Raises
+        `SignInError` if no token can be obtained.
+        """
         with self._lock:
             now = time.time()
             left = 0.0 if self._token is None else self._token.expires_at - now
@@ -88,19 +95,22 @@ class TokenSource:
         return await asyncio.wrap_future(pending)
 
     def reject(self, token: AccessToken) -> None:
-        """Forget this token, unless it has been replaced already."""
+        """Discard this access token, so that the next request gets a new one. If the token was
+        already replaced, do nothing.
+        """
         with self._lock:
             if self._token is not None and self._token.value == token.value:
                 self._token = None
 
     def _start(self) -> Future[AccessToken]:
         pending: Future[AccessToken] = Future()
-        # A cancelled request must not cancel the others that wait.
+        # A cancelled request must not cancel the renewal, because other requests wait for it.
         pending.set_running_or_notify_cancel()
         try:
             threading.Thread(target=self._renew, args=(pending,), name="geminids-token", daemon=True).start()
         except RuntimeError as error:
-            # No thread is left (ulimit -u). The next request tries again.
+            # The system allows no more threads (ulimit -u). The next request tries to start one
+            # again.
             pending.set_exception(SignInError(503, f"No access token for Vertex AI: {error}."))
         else:
             self._pending = pending
@@ -112,8 +122,8 @@ class TokenSource:
             token = self._fetch()
         except SignInError as sign_in_error:
             error = sign_in_error
-        except BaseException as problem:  # also SystemExit: requests wait for `pending`
-            _log.error("obtaining an access token failed", error=problem)
+        except BaseException as problem:  # even SystemExit: requests wait for `pending`
+            _log.error("an access token could not be obtained", error=problem)
             error = SignInError(401, f"No access token for Vertex AI: {type(problem).__name__}.")
         with self._lock:
             self._pending = None
@@ -131,8 +141,11 @@ _sources_lock = threading.Lock()
 
 
 def token_source(environ: Mapping[str, str], network: NetworkSettings) -> TokenSource:
-    """The token source for these credentials. Runs with the same credentials share it and its
-    token."""
+    """Return the source of access tokens for the credentials in this environment. All runs with the
+    same credentials share one source and its token. If the path in
+    GOOGLE_APPLICATION_CREDENTIALS is not a file, `token` of the returned source always raises
+    `SignInError`.
+    """
     try:
         path = credentials_file(environ)
         stat = None if path is None else path.stat()
@@ -159,15 +172,16 @@ def _always_failing(message: str) -> Callable[[], AccessToken]:
 
 
 class _FromMetadata:
-    """Tokens of the machine's service account, from the metadata server.
+    """Gets access tokens for the service account of this machine. They come from the metadata
+    server, which gives tokens to programs on a Google machine.
 
-    Does not use google-auth, which reads the server's address from the environment of this process
-    when it is imported, and needs `requests`.
+    It does not use google-auth, for two reasons: google-auth needs the library `requests`, and it
+    reads the address of the server from the environment of this process when it is imported.
     """
 
     def __init__(self, host: str, network: NetworkSettings) -> None:
         self._url = f"http://{host}{_METADATA_PATH}?scopes={_SCOPE}"
-        # The metadata server is part of the machine: no proxy can reach it.
+        # Only the machine itself can reach its metadata server; a proxy cannot.
         self._network = msgspec.structs.replace(network, proxy=None)
 
     def __call__(self) -> AccessToken:
@@ -177,18 +191,20 @@ class _FromMetadata:
         try:
             status, _, body = _send(self._url, "GET", {"metadata-flavor": "Google"}, b"", self._network)
         except UpstreamFault as fault:
-            raise _failed(503, f"the metadata server: {fault.message}", hint) from None
+            raise _failed(503, f"the request to the metadata server failed: {fault.message}", hint) from None
         try:
             answer = msgspec.json.decode(body) if status == 200 else {}
             return AccessToken(answer["access_token"], time.time() + float(answer["expires_in"]))
         except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError, ValueError):
             is_transient = status >= 500 or status == 429
-            cause = f"the metadata server response_headers with HTTP {status}"
+            cause = f"the metadata server answered with HTTP {status}"
             raise _failed(503 if is_transient else 401, cause, hint) from None
 
 
 class _FromFile:
-    """Tokens for the account of a credentials file."""
+    """Gets access tokens for the account in a credentials file (`path`), with the library
+    google-auth.
+    """
 
     def __init__(self, path: Path, quota_project: str | None, network: NetworkSettings) -> None:
         self._path = path
@@ -201,7 +217,9 @@ class _FromFile:
             with importing():
                 from google.auth import exceptions
         except ImportError:
-            raise _failed(401, "google-auth is not installed", "pip install 'geminids[vertex]'") from None
+            raise _failed(
+                401, "google-auth is not installed", "Run `pip install 'geminids[vertex]'`."
+            ) from None
         hint = f"Check the credentials in {self._path}."
         try:
             if self._credentials is None:
@@ -214,12 +232,13 @@ class _FromFile:
         except GeminidsError as error:
             raise _failed(401, error.message, error.hint or "") from None
         except exceptions.TransportError as error:
-            raise _failed(503, f"the token server: {_first_line(error)}", "") from None
+            raise _failed(503, f"the request to the token server failed: {_first_line(error)}", "") from None
         except exceptions.GoogleAuthError as error:
             status = 503 if getattr(error, "retryable", False) else 401
             raise _failed(status, _first_line(error), hint) from None
         except (ValueError, TypeError) as error:
-            raise _failed(401, f"{self._path} cannot be used: {_first_line(error)}", hint) from None
+            cause = f"the credentials file {self._path} cannot be used: {_first_line(error)}"
+            raise _failed(401, cause, hint) from None
         return self._token()
 
     def _token(self) -> AccessToken:
@@ -238,10 +257,14 @@ def _is_user(credentials: Any) -> bool:
 
 
 def _credentials_of(info: dict[str, Any]) -> Any:
-    """google-auth's object for the content of a credentials file.
+    """Create the credentials object of google-auth from `info`, the content of a credentials file.
 
-    Does not use `google.auth.load_credentials_from_dict`, which ignores the `token_uri` of a user's
-    file and requests the project of an external account from Google.
+    The function `google.auth.load_credentials_from_dict` is not used, for two reasons: it ignores
+    the `token_uri` in the file of a user, and it asks Google for the project of an external
+    account.
+
+    Raises `GeminidsError` if credentials of this type are not supported. Errors of google-auth for
+    invalid content are not converted.
     """
     kind = info["type"]
     if kind == "authorized_user":
@@ -275,15 +298,18 @@ def _credentials_of(info: dict[str, Any]) -> Any:
 
 
 def _impersonated(info: dict[str, Any]) -> Any:
-    """Credentials of a file that
-    `gcloud auth application-default login --impersonate-service-account` writes."""
+    """Create credentials for a service account that another account acts as. `info` is the content
+    of a file that `gcloud auth application-default login --impersonate-service-account` wrote.
+    Raises `GeminidsError` if the file does not contain both accounts.
+    """
     from google.auth import impersonated_credentials
 
     url, source = info.get("service_account_impersonation_url"), info.get("source_credentials")
     account = _ACCOUNT_IN_URL.search(url) if isinstance(url, str) else None
     if account is None or not isinstance(source, dict) or not isinstance(source.get("type"), str):
         raise GeminidsError(
-            "the credentials lack the service account to impersonate, or the account to start from"
+            "the credentials name no service account to impersonate, or have no source credentials",
+            hint="Create them again: `gcloud auth application-default login --impersonate-service-account=ACCOUNT`.",
         )
     return impersonated_credentials.Credentials(
         source_credentials=_credentials_of(source),
@@ -306,8 +332,9 @@ def _external_account(info: dict[str, Any]) -> Any:
 
 
 def _transport(network: NetworkSettings) -> Any:
-    """A transport for google-auth that uses our own client, with the proxy and certificates of the
-    run."""
+    """Return the function with which google-auth sends its requests. It uses geminids' own HTTP
+    client, with the proxy and the certificates of the run.
+    """
     from google.auth import exceptions
 
     def request(
@@ -317,18 +344,20 @@ def _transport(network: NetworkSettings) -> Any:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
         **_: Any,
-    ) -> _Response:
+    ) -> _TransportResponse:
         sent = body.encode() if isinstance(body, str) else body or b""
         try:
-            return _Response(*_send(url, method, dict(headers or {}), sent, network))
+            return _TransportResponse(*_send(url, method, dict(headers or {}), sent, network))
         except UpstreamFault as fault:
             raise exceptions.TransportError(fault.message) from None
 
     return request
 
 
-class _Response:
-    """The response object that google-auth expects (`google.auth.transport.Response`)."""
+class _TransportResponse:
+    """The response object that google-auth expects from a transport
+    (`google.auth.transport.Response`).
+    """
 
     def __init__(self, status: int, headers: dict[str, str], data: bytes) -> None:
         self.status = status
@@ -339,7 +368,11 @@ class _Response:
 def _send(
     url: str, method: str, headers: Mapping[str, str], body: bytes, network: NetworkSettings
 ) -> tuple[int, dict[str, str], bytes]:
-    """Send one request from a thread without an event loop. Raises `UpstreamFault`."""
+    """Send one HTTP request, and return the status, the headers and the body of the answer. Raises
+    `UpstreamFault` if there is no answer.
+
+    Call this only in a thread that has no event loop.
+    """
     return asyncio.run(_exchange(url, method, headers, body, network))
 
 
@@ -382,6 +415,6 @@ def _failed(status: int, cause: str, hint: str) -> SignInError:
 
 
 def _first_line(error: Exception) -> str:
-    # google-auth appends the server's whole answer to its message.
+    # Keep only the first line, because google-auth adds the server's whole answer to its message.
     message = str(error.args[0]) if error.args else type(error).__name__
     return message.partition("\n")[0][:300]

@@ -1,4 +1,4 @@
-"""The HTTP client of the gateway. All runs of this process share its connections."""
+"""The HTTP client of the gateway. All runs of this process share its connections to the API."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from geminids.gateway.upstream import UpstreamFault
 __all__ = ["Client", "client"]
 
 _MAX_HEAD = 256 * 1024
-# Google closes idle connections after some minutes, proxies earlier.
+# Close a connection that was idle for this many seconds. Google closes idle connections after some
+# minutes, proxies earlier.
 _IDLE_SECONDS = 50
-# The server may close a connection that was idle for longer just when we use it.
+# A connection that was idle for longer than this may be closed by the server just when we send a
+# request. Such a request is sent again.
 _SAFE_IDLE_SECONDS = 1.0
-# Up to this size, head and body are written together: copying is cheaper than a second packet.
+# Up to this size, the head and the body of a request are written together, because copying is
+# cheaper than a second packet.
 _JOINED = 64 * 1024
 
 _running: RunVar[Client] = RunVar("geminids-client")
 
 
 def client() -> Client:
-    """The client of this event loop. It ends with the loop."""
+    """Return the HTTP client of the current event loop. The client closes its connections when the
+    event loop ends.
+    """
     try:
         return _running.get()
     except LookupError:
@@ -38,7 +43,9 @@ def client() -> Client:
 
 
 class Client:
-    """Sends requests, and reuses connections whose last answer is complete."""
+    """An HTTP client. It sends several requests over the same connection, one after the other. A
+    connection is used again only if the last answer on it is complete.
+    """
 
     def __init__(self) -> None:
         self._idle: dict[tuple[Address, NetworkSettings], list[tuple[float, TcpConnection]]] = {}
@@ -47,11 +54,11 @@ class Client:
     async def exchange(
         self, address: Address, network: NetworkSettings, head: h11.Request, body: bytes
     ) -> AsyncGenerator[h11.Response | bytes, None]:
-        """Yield the head of the answer, then its body in pieces as they arrive. Raises
-        `UpstreamFault`.
+        """Send a request to `address`. Yield the head of the answer, then the pieces of its body as
+        they arrive. Raises `UpstreamFault` if there is no complete answer.
 
-        Closing the generator early (`aclose`, a cancelled task) ends the request and closes the
-        connection.
+        If the generator is closed early (`aclose`, or a cancelled task), the request is aborted and
+        the connection is closed.
         """
         exchange = await self._start(address, network, head, body)
         del body  # free its memory while the answer arrives
@@ -68,18 +75,18 @@ class Client:
 
     async def _start(
         self, address: Address, network: NetworkSettings, head: h11.Request, body: bytes
-    ) -> _Exchange:
+    ) -> _HttpExchange:
         kept, idle = self._take_idle(address, network)
         if kept is not None:
             try:
-                return await _send(_Exchange(kept), head, body)
+                return await _send(_HttpExchange(kept), head, body)
             except _NoResponse as failure:
-                # The server closed the idle connection before it read our request: send it once
-                # more.
+                # The server closed the idle connection before it read our request: send the request
+                # again.
                 if idle < _SAFE_IDLE_SECONDS:
                     raise failure.fault from None
         try:
-            return await _send(_Exchange(await open_connection(address, network)), head, body)
+            return await _send(_HttpExchange(await open_connection(address, network)), head, body)
         except _NoResponse as failure:
             raise failure.fault from None
 
@@ -94,7 +101,9 @@ class Client:
         return None, 0
 
     async def _clean_up(self) -> None:
-        """Close connections that have been idle for a while; close all when the loop ends."""
+        """Close connections that have not been used for 50 seconds, as long as the event loop runs.
+        When the loop ends, close all unused connections.
+        """
         try:
             while True:
                 await asyncio.sleep(_IDLE_SECONDS / 2)
@@ -110,13 +119,15 @@ class Client:
 
 
 class _NoResponse(Exception):
-    """The connection ended before the first byte of an answer."""
+    """Raised if the connection ends before the first byte of the answer arrives. `fault` is the
+    error to raise if the request is not sent again.
+    """
 
     def __init__(self, fault: UpstreamFault) -> None:
         self.fault = fault
 
 
-async def _send(exchange: _Exchange, head: h11.Request, body: bytes) -> _Exchange:
+async def _send(exchange: _HttpExchange, head: h11.Request, body: bytes) -> _HttpExchange:
     try:
         await exchange.send(head, body)
         await exchange.read_head()
@@ -126,7 +137,7 @@ async def _send(exchange: _Exchange, head: h11.Request, body: bytes) -> _Exchang
     return exchange
 
 
-class _Exchange:
+class _HttpExchange:
     """One request and its answer on one connection."""
 
     def __init__(self, tcp: TcpConnection) -> None:
@@ -141,7 +152,7 @@ class _Exchange:
 
     async def send(self, head: h11.Request, body: bytes) -> None:
         first = self._http.send(head) or b""
-        self._http.send(h11.Data(data=body))  # with a content-length, h11 would return the bytes unchanged
+        self._http.send(h11.Data(data=body))  # only for h11's state; the bytes are written below
         self._http.send(h11.EndOfMessage())
         try:
             if len(body) > _JOINED:
@@ -150,7 +161,7 @@ class _Exchange:
             else:
                 await self.tcp.write(first + body)
         except OSError:
-            pass  # The server may have answered before it read the whole request, for example with 413.
+            pass  # Read the answer anyway: the server may answer before it has read the whole request (413).
 
     async def read_head(self) -> None:
         try:
@@ -162,8 +173,9 @@ class _Exchange:
         self.response = event
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body. Pieces that arrived together are joined; a fault is raised after the
-        pieces before it."""
+        """Yield the pieces of the answer's body as they arrive. If an error occurs, the pieces that
+        arrived before the error are yielded first, and then `UpstreamFault` is raised.
+        """
         while True:
             pieces, fault, is_complete = self._next_pieces()
             if pieces:
@@ -180,8 +192,8 @@ class _Exchange:
             while isinstance(event := self._http.next_event(), h11.Data):
                 pieces.append(event.data)
         except h11.RemoteProtocolError as error:
-            if self._http.trailing_data[1]:  # the connection has ended
-                return pieces, UpstreamFault("cut", f"the API's answer was cut: {error}"), False
+            if self._http.trailing_data[1]:  # the server has closed the connection
+                return pieces, UpstreamFault("cut", f"the API's answer was cut off: {error}"), False
             return (
                 pieces,
                 UpstreamFault("protocol", f"the rest of the API's answer is not valid HTTP: {error}"),

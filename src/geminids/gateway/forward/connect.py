@@ -1,4 +1,6 @@
-"""Open a connection to a server: DNS, proxy and TLS, with a distinct fault for each."""
+"""Open a connection to a server: look up its address (DNS), connect through a proxy if needed, and
+start TLS. Each kind of failure has its own value of `UpstreamFault.kind`.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,15 @@ __all__ = ["open_connection"]
 _log = get_logger("gateway")
 
 _CONNECT_SECONDS = 30
-# If an address does not answer in this time, the next one is tried in parallel (RFC 8305).
+# If an address does not answer in this many seconds, the next one is tried in parallel (RFC 8305).
 _FALLBACK_SECONDS = 0.25
 _KEEPALIVE_SECONDS = 60
 
 
 async def open_connection(address: Address, network: NetworkSettings) -> TcpConnection:
-    """Open a connection to this address; raises `UpstreamFault`."""
+    """Open a connection to this address, through the proxy in `network` if there is one. Raises
+    `UpstreamFault` if that is not possible.
+    """
     proxy = network.proxy_to(address)
     first = proxy.address if proxy else address
     tcp: TcpConnection | None = None
@@ -73,7 +77,7 @@ async def _connect_tcp(address: Address, kind: Literal["proxy", ""]) -> TcpConne
 
 
 def _reason(error: OSError) -> str:
-    # asyncio replaces the system's message with its own.
+    # Use the system's message, because asyncio replaces it with its own.
     return os.strerror(error.errno) if error.errno else str(error)
 
 
@@ -81,8 +85,12 @@ _SocketAddress = tuple[socket.AddressFamily, Any]
 
 
 async def _resolve(address: Address) -> list[_SocketAddress]:
-    """Look up a host name in a daemon thread. With the executor of the event loop, a name server
-    that does not answer would delay the end of the host process."""
+    """Look up the IP addresses of the host in `address`, in a daemon thread. Raises `OSError` if
+    they cannot be found.
+
+    The thread pool of the event loop is not used. If a name server did not answer, the pool would
+    delay the exit of this process.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[list[_SocketAddress]] = loop.create_future()
 
@@ -112,16 +120,19 @@ async def _resolve(address: Address) -> list[_SocketAddress]:
 
 
 def _interleave(addresses: list[_SocketAddress]) -> list[_SocketAddress]:
-    """Alternate between IPv6 and IPv4, so that a network that supports only one of them causes no
-    long wait."""
+    """Return the addresses in an order that alternates between IPv6 and IPv4. So if the network
+    supports only one of them, the other one causes no long wait.
+    """
     first = [address for address in addresses if addresses[0][0] == address[0]]
     other = [address for address in addresses if addresses[0][0] != address[0]]
     return [address for pair in zip_longest(first, other) for address in pair if address is not None]
 
 
 async def _connect_first(addresses: list[_SocketAddress]) -> socket.socket:
-    """Connect to the first address that accepts. Each gets `_FALLBACK_SECONDS` before the next is
-    tried as well."""
+    """Return a socket that is connected to the first address that accepts. If an address does not
+    answer within 0.25 seconds, the next one is tried in parallel. Raises `OSError` if no address
+    accepts.
+    """
     connected: list[socket.socket] = []
     errors: list[OSError] = []
 
@@ -147,7 +158,7 @@ async def _connect_first(addresses: list[_SocketAddress]) -> socket.socket:
     for sock in connected[1:]:
         sock.close()
     if not connected:
-        raise errors[0] if errors else OSError("it has no address")
+        raise errors[0] if errors else OSError("the host has no address")
     return connected[0]
 
 
@@ -156,7 +167,7 @@ async def _connect(address: _SocketAddress) -> socket.socket:
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # An answer may pause for a long time: let the system check that the server is still there.
+        # An answer may pause for a long time: let the system check that the server still exists.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
         if idle is not None:
@@ -169,7 +180,10 @@ async def _connect(address: _SocketAddress) -> socket.socket:
 
 
 async def _open_tunnel(tcp: TcpConnection, address: Address, proxy: Proxy) -> None:
-    """Open a tunnel through a proxy with CONNECT; for http too, as the CLI's own client does."""
+    """Open a tunnel to `address` through a proxy, with the HTTP method CONNECT. Like the CLI,
+    geminids uses a tunnel for http URLs too, not only for https. Raises `UpstreamFault` if the
+    proxy refuses the tunnel or gives no valid answer.
+    """
     headers = [("Host", address.host_and_port)]
     if proxy.authorization:
         headers.append(("Proxy-Authorization", proxy.authorization))
@@ -181,7 +195,7 @@ async def _open_tunnel(tcp: TcpConnection, address: Address, proxy: Proxy) -> No
         while (event := http.next_event()) is h11.NEED_DATA:
             http.receive_data(await tcp.read())
     except (OSError, h11.RemoteProtocolError) as error:
-        raise UpstreamFault("proxy", f"{where} did not answer as a proxy: {error}") from None
+        raise UpstreamFault("proxy", f"{where} gave no valid answer to CONNECT: {error}") from None
     if not isinstance(event, h11.Response) or event.status_code // 100 != 2:
         status = getattr(event, "status_code", None)
         detail = " (it needs a user name and a password)" if status == 407 else ""
@@ -218,19 +232,23 @@ def _context(network: NetworkSettings) -> ssl.SSLContext:
         try:
             context.load_verify_locations(network.more_ca)
         except (OSError, ssl.SSLError) as error:
-            # Continue without them, as Node does with a warning.
+            # Continue without them: Node does so too, with a warning.
             _log.warning("the extra certificates cannot be loaded", error=error)
     return context
 
 
 def _system_has_certificates(context: ssl.SSLContext) -> bool:
-    folder = ssl.get_default_verify_paths().capath  # loaded on demand, so not in the statistics
+    # OpenSSL loads certificates from this folder on demand, so the statistics do not count them.
+    folder = ssl.get_default_verify_paths().capath
     return bool(context.cert_store_stats()["x509_ca"] or (folder and os.listdir(folder)))
 
 
 def _load_bundled(context: ssl.SSLContext) -> None:
-    """Use the certificates of certifi, if installed, in a container that has none. Node brings its
-    own, so the CLI works there too."""
+    """Load the CA certificates of the package certifi, if it is installed.
+
+    This is needed because a small container may have no certificates of its own. The CLI works
+    there, because Node contains certificates.
+    """
     try:
         certifi = importlib.import_module("certifi")
     except ImportError:

@@ -1,4 +1,6 @@
-"""One TCP connection, for both sides of the gateway, with back-pressure."""
+"""A TCP connection that limits its buffers. The gateway uses it for its connections to the CLI and
+to the API.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 __all__ = ["TcpConnection"]
 
-# Stop reading from the socket while more than this waits for `read`.
+# Stop reading from the socket while more than this number of bytes waits for `read`.
 _MAX_UNREAD = 256 * 1024
-# A larger body is handed to the socket in slices, so that it is never copied whole.
+# Larger data is given to the socket in slices of this size, so that it is never copied as a whole.
 _SLICE = 256 * 1024
 _READ_SIZE = 256 * 1024
 
@@ -21,18 +23,23 @@ _buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDict
 
 
 class TcpConnection(asyncio.BufferedProtocol):
-    """A connection on asyncio's transports. The streams of asyncio and anyio take an extra loop
-    iteration for each piece, and cannot detect bytes that arrive when nothing reads."""
+    """A TCP connection that uses asyncio's transports directly.
+
+    The streams of asyncio and anyio are not used, for two reasons: they need an extra iteration of
+    the event loop for each piece of data, and they cannot detect data that arrives while no code
+    reads.
+    """
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
-        # All connections of a loop share one buffer: each read empties it before the next one.
-        # Without it asyncio allocates 256 KB for each read (an mmap, an mremap and a munmap, a
-        # fifth of a chunk's CPU time).
+        # All connections of a loop share one read buffer, because the data is copied out of it
+        # immediately. Without it, asyncio allocates 256 KB for each read (an mmap, an mremap and a
+        # munmap), which takes a fifth of the CPU time for a chunk.
         if self._loop not in _buffers:
-            # glibc maps large blocks again for each allocation, until the process has freed a
-            # larger one: without this, a request of 200 KB costs 115 page faults and 0.3 ms.
+            # Allocate and free one large block: before a process has freed a block of that size,
+            # glibc maps new memory for each large allocation. Without this, a request of 200 KB
+            # causes 115 page faults and takes 0.3 ms longer.
             block = bytearray(2 * 1024 * 1024)
             del block
             _buffers[self._loop] = memoryview(bytearray(_READ_SIZE))
@@ -49,12 +56,15 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     @property
     def alive(self) -> bool:
-        """Whether a request may be sent: the connection is open, and the server has sent no
-        unexpected bytes."""
+        """Whether a new request may be sent on this connection. This is true if the connection is
+        open and no unexpected data has arrived.
+        """
         return not (self._ended or self._received or self.transport.is_closing())
 
     async def read(self) -> bytes:
-        """Wait for data and return all that has arrived; b"" at the end. Raises `OSError`."""
+        """Wait for data, and return all data that has arrived. Return b"" if the other side has
+        closed the connection. Raises `OSError` if the connection is broken.
+        """
         while not self._received:
             if self._error is not None:
                 raise self._error
@@ -74,7 +84,9 @@ class TcpConnection(asyncio.BufferedProtocol):
         return data
 
     async def write(self, data: bytes) -> None:
-        """Send, and wait until the transport accepts more data. Raises `OSError`."""
+        """Send data, and wait until the connection can accept more. Raises `OSError` if the
+        connection is closed or broken.
+        """
         view: bytes | memoryview = data if len(data) <= _SLICE else memoryview(data)
         for at in range(0, len(view), _SLICE):
             if self._ended or self.transport.is_closing():
@@ -85,8 +97,9 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     @contextmanager
     def on_end(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Call `callback` when the other side ends the connection; at once if it has ended
-        already."""
+        """Call `callback` when the other side closes the connection during the `with` block. If the
+        connection is closed already, call it immediately.
+        """
         if self._ended:
             callback()
         self._on_end = callback
@@ -96,24 +109,27 @@ class TcpConnection(asyncio.BufferedProtocol):
             self._on_end = None
 
     def close(self) -> None:
-        """Close the connection. What an interrupted `write` left is dropped: the other side may
-        never read it."""
+        """Close the connection. If an interrupted `write` has left unsent data, the data is
+        discarded: the other side may never read it, so waiting could take for ever.
+        """
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             self.transport.close()
 
     def drop(self) -> None:
-        """Close at once. Unsent data is lost."""
+        """Close the connection immediately, and discard unsent data."""
         self.transport.abort()
 
     def reset(self) -> None:
-        """Close with RST, so that the client does not take it for the regular end of an answer."""
+        """Close the connection with a TCP reset (RST). The client then sees an error, and not the
+        normal end of an answer.
+        """
         raw = self.transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
-    # Callbacks of the transport.
+    # The transport calls the following methods.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

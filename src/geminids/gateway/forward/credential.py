@@ -1,13 +1,21 @@
-"""How the gateway signs in to the API: with a key, with machine credentials, or not at all."""
+"""The ways in which the gateway signs in to the API: with an API key, or with machine credentials.
+With an account login, the CLI signs in, and the gateway only forwards this login.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geminids.errors import GeminidsError
+from geminids.gateway.forward.credentials_file import (
+    LOGIN_HINT,
+    credentials_file,
+    read_credentials_file,
+)
 from geminids.gateway.forward.network_settings import NetworkSettings
 
 if TYPE_CHECKING:
@@ -17,25 +25,27 @@ __all__ = ["ApiKey", "CliLogin", "Credential", "VertexCredentials"]
 
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
 _LOCATION = re.compile(r"[a-z][a-z0-9-]*")
-# Set on Google's machines: App Engine and Cloud Run set their service, a test or an emulator sets
-# its own host.
+# Environment variables that show that a metadata server exists (it gives tokens to programs on a
+# Google machine). Cloud Run and App Engine set the name of the service; a test or an emulator sets
+# the host of its own server.
 _MACHINE_VARIABLES = ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "K_SERVICE", "CLOUD_RUN_JOB", "GAE_SERVICE")
 _PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 
 
 class ApiKey:
-    """A key of the Gemini API or of Vertex AI. It is sent where the CLI sent its token.
+    """An API key for the Gemini API or Vertex AI. The CLI gets only a token for the gateway; the
+    gateway replaces this token with the key when it forwards a request.
 
-    Raises `GeminidsError` for a key that cannot be sent in a header.
+    Raises `GeminidsError` if the key contains characters that are not allowed in an HTTP header.
     """
 
     def __init__(self, key: str) -> None:
-        # Checked here, because the error of an HTTP library would show the key.
+        # Check the key here: the HTTP library would show the key in its error message.
         key = key.strip()
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             raise GeminidsError(
                 "the API key is empty or has invalid characters",
-                hint="Check where it comes from: a key is one word of letters, digits, - and _.",
+                hint="Check the place that contains the key: a key is one word of letters, digits, `-` and `_`.",
             )
         self.key = key
 
@@ -44,29 +54,39 @@ class ApiKey:
 
 
 class CliLogin:
-    """The CLI signs in itself (account logins): its `Authorization` is forwarded unchanged."""
+    """The CLI signs in to the API itself, with an account login. The gateway forwards the CLI's
+    `Authorization` header unchanged.
+    """
 
     def __repr__(self) -> str:
         return "CliLogin()"
 
 
 class VertexCredentials:
-    """Machine credentials for Vertex AI (Application Default Credentials), with a project and a
-    location.
+    """Machine credentials for Vertex AI (Application Default Credentials), with a Google Cloud
+    project and location.
 
-    The access token comes from the file that GOOGLE_APPLICATION_CREDENTIALS names, else from
-    gcloud's file (CLOUDSDK_CONFIG, or below HOME), else from the metadata server of a Google
-    machine (GCE_METADATA_HOST). All of these are looked up in `environ`, and every request for a
-    token uses `network` (proxy, certificates).
+    The access token comes from the first of these that exists:
 
-    google-auth itself reads the environment of this process, not `environ`, for two kinds of files:
-    `external_account` with an AWS source or an executable (AWS_*, GOOGLE_EXTERNAL_ACCOUNT_*).
+    - the file in GOOGLE_APPLICATION_CREDENTIALS
+    - gcloud's own file (in CLOUDSDK_CONFIG, or below HOME)
+    - the metadata server of a Google machine (GCE_METADATA_HOST), which gives tokens to programs on
+      this machine
+
+    These variables are read from `environ`. `network` contains the proxy and the certificates for
+    requests for a token.
+
+    There is one exception. For `external_account` files with an AWS source or an executable,
+    google-auth reads variables such as AWS_* and GOOGLE_EXTERNAL_ACCOUNT_* from the environment of
+    this process, not from `environ`.
     """
 
     def __init__(
         self, project: str, location: str, environ: Mapping[str, str], network: NetworkSettings
     ) -> None:
-        """Raises `GeminidsError` if project or location cannot be part of a URL."""
+        """Check and store the values. Raises `GeminidsError` if the project or the location
+        contains characters that are not allowed in its name.
+        """
         self.project = _checked(project, _PROJECT, "project", "GOOGLE_CLOUD_PROJECT")
         self.location = _checked(location, _LOCATION, "location", "GOOGLE_CLOUD_LOCATION")
         self._environ = environ
@@ -77,20 +97,15 @@ class VertexCredentials:
         return f"VertexCredentials({self.project!r}, {self.location!r})"
 
     def check_available(self) -> None:
-        """Raise `GeminidsError` if google-auth is not installed or no credentials are found. Sends
-        no request."""
+        """Check that an access token could be obtained, without sending a request. Raises
+        `GeminidsError` if google-auth is not installed, or if no credentials are found, or if the
+        credentials file cannot be read.
+        """
         if not _has_google_auth():
             raise GeminidsError(
                 "Vertex AI with machine credentials needs google-auth, which is not installed",
-                hint="pip install 'geminids[vertex]'",
+                hint="Run `pip install 'geminids[vertex]'`.",
             )
-        # Import late: most runs sign in with a key.
-        from geminids.gateway.forward.credentials_file import (
-            LOGIN_HINT,
-            credentials_file,
-            read_credentials_file,
-        )
-
         path = credentials_file(self._environ)
         if path is not None:
             read_credentials_file(path)
@@ -98,16 +113,20 @@ class VertexCredentials:
             raise GeminidsError("no Google Cloud credentials were found for Vertex AI", hint=LOGIN_HINT)
 
     async def token(self) -> AccessToken:
-        """A token that is valid for the next request; raises `SignInError`."""
+        """Return an access token that is valid for the next request. Raises `SignInError` if no
+        token can be obtained.
+        """
         if self._source is None:
-            # Import late: this imports asyncio's client, and google-auth with the first token.
+            # Imported late, because the module imports asyncio and our HTTP client.
             from geminids.gateway.forward.access_token import token_source
 
             self._source = token_source(self._environ, self._network)
         return await self._source.token()
 
     def reject(self, token: AccessToken) -> None:
-        """The API refused this token: the next call of `token` obtains a new one."""
+        """Discard an access token that the API has refused. The next call of `token` gets a new
+        one.
+        """
         if self._source is not None:
             self._source.reject(token)
 
@@ -118,13 +137,13 @@ Credential = ApiKey | VertexCredentials | CliLogin
 def _checked(value: str, pattern: re.Pattern[str], noun: str, variable: str) -> str:
     value = value.strip()
     if not pattern.fullmatch(value):
-        raise GeminidsError(f"{value!r} is not a valid Google Cloud {noun}", hint=f"Set {variable}.")
+        raise GeminidsError(
+            f"{value!r} is not a valid Google Cloud {noun}", hint=f"Set {variable} to a valid {noun}."
+        )
     return value
 
 
 def _has_google_auth() -> bool:
-    from importlib.util import find_spec
-
     try:
         return find_spec("google.auth") is not None
     except (ImportError, ValueError):
@@ -132,7 +151,9 @@ def _has_google_auth() -> bool:
 
 
 def _may_have_metadata(environ: Mapping[str, str]) -> bool:
-    """Whether this machine may have a metadata server. Sends no request."""
+    """Return whether this machine may have a metadata server, which gives tokens to programs on a
+    Google machine. This function sends no request.
+    """
     if environ.get("NO_GCE_CHECK", "").lower() == "true":
         return False
     if any(environ.get(name) for name in _MACHINE_VARIABLES):

@@ -1,4 +1,4 @@
-"""Find and read the file with Application Default Credentials of Google Cloud."""
+"""Find and read the credentials file of Google Cloud (Application Default Credentials)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ LOGIN_HINT = (
 
 
 def credentials_file(environ: Mapping[str, str]) -> Path | None:
-    """The file with machine credentials for an environment; None if there is none.
+    """Return the path of Google Cloud's credentials file (Application Default Credentials). None if
+    there is none. `environ` contains the environment variables of the run.
 
-    Raises `GeminidsError` if GOOGLE_APPLICATION_CREDENTIALS names a file that does not exist.
+    Raises `GeminidsError` if GOOGLE_APPLICATION_CREDENTIALS contains the path of a file that does
+    not exist.
     """
     named = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "").strip()
     if named:
@@ -40,8 +42,9 @@ def credentials_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def read_credentials_file(path: Path) -> dict[str, Any]:
-    """The content of a credentials file. Raises `GeminidsError`, whose message does not show the
-    content."""
+    """Read a credentials file of Google Cloud, and return its JSON object. Raises `GeminidsError`
+    if the file cannot be read or is not valid. The error never shows the content.
+    """
     try:
         info = json.loads(path.read_bytes())
     except OSError as error:
@@ -51,5 +54,5 @@ def read_credentials_file(path: Path) -> dict[str, Any]:
     except ValueError:
         raise GeminidsError(f"the credentials file {path} is not JSON", hint=LOGIN_HINT) from None
     if not isinstance(info, dict) or not isinstance(info.get("type"), str):
-        raise GeminidsError(f"the credentials file {path} has no type", hint=LOGIN_HINT)
+        raise GeminidsError(f"the credentials file {path} has no type (the field `type`)", hint=LOGIN_HINT)
     return info

@@ -1,4 +1,6 @@
-"""An upstream that forwards requests to the real API with the gateway's own credential."""
+"""Forward requests of the CLI to the real API. The gateway signs in to the API with its own
+credential, so that the CLI does not need to know it.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ GEMINI_URL = "https://generativelanguage.googleapis.com"
 VERTEX_URL = "https://aiplatform.googleapis.com"
 CODE_ASSIST_URL = "https://cloudcode-pa.googleapis.com"
 NOT_SIGNED_IN = "not signed in"
-"""`Head.kind` of the error for a failed sign-in. The request was not sent to the API."""
+"""The value of `Head.kind` if the sign-in failed. Such a request was not sent to the API."""
 
-# Two locations of Vertex have endpoints of another form; the CLI knows them too
-# (contentGenerator.ts).
+# The base URLs of the Vertex AI locations that do not use `LOCATION-aiplatform.googleapis.com`, as
+# in the CLI (contentGenerator.ts).
 _VERTEX_REGIONS = {
     "global": VERTEX_URL,
     "us": "https://aiplatform.us.rep.googleapis.com",
@@ -50,8 +52,9 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     )
 )
-# The gateway sets or removes these: host, length, and an encoding in which it can read the tokens
-# of the answer. `x-http-method-override` would turn a POST into another method.
+# The gateway sets or removes these headers. Among them is `accept-encoding`: the gateway must be
+# able to read the tokens of the answer. `x-http-method-override` would turn a POST into another
+# method.
 _SET_BY_GATEWAY = frozenset(
     ("host", "content-length", "accept-encoding", "expect", "x-http-method-override", NESTED_HEADER)
 )
@@ -60,8 +63,9 @@ _KEY_IN_QUERY = re.compile(r"(?<=[?&])key=[^&]*&?")
 
 
 def default_base_url(credential: Credential, api: Api = "gemini") -> str:
-    """The base URL of Google's own API for a credential. `api` distinguishes a Vertex key from a
-    Gemini API key.
+    """Return the base URL of Google's own API that is used with this credential.
+
+    `api` is needed for keys, because an `ApiKey` can be a key for the Gemini API or for Vertex AI.
 
     >>> default_base_url(ApiKey("k")), default_base_url(ApiKey("k"), "vertex"), default_base_url(CliLogin())
     ('https://generativelanguage.googleapis.com', 'https://aiplatform.googleapis.com', 'https://cloudcode-pa.googleapis.com')
@@ -75,30 +79,34 @@ def default_base_url(credential: Credential, api: Api = "gemini") -> str:
 
 
 class Forwarding:
-    """Forwards to one API with one credential. All instances in a process share their
-    connections."""
+    """Forwards requests to one API, and signs in with one credential. All `Forwarding` objects of a
+    process share their connections to the API.
+    """
 
     wants_body = False
-    """The body of a request may be freed once the answer has begun (see `metering`)."""
+    """False, because the body of a request is not needed after the answer has begun. So the gateway
+    may free the memory of the body (see `metering`)."""
 
     def __init__(self, base_url: str, credential: Credential, network: NetworkSettings) -> None:
-        """Raises `GeminidsError` if the CLI would not accept the URL."""
+        """Prepare to forward requests to `base_url`. `network` contains the proxy and the
+        certificates. Raises `GeminidsError` if the base URL is not valid.
+        """
         self._address, self._prefix = read_base_url(base_url)
         self._credential = credential
         self._key = credential.key if isinstance(credential, ApiKey) else None
-        # A very short key, as of a test server, would match ordinary text in many answers.
+        # Do not mask a very short key, which only a test server has: it would match ordinary text.
         self._masked_key = self._key if self._key is not None and len(self._key) >= _SHORTEST_MASKED else None
         self._network = network
-        # The upstream is the gateway of an outer run if its token is our key, or in the path of the
-        # base URL.
+        # If the key or the path of the base URL contains a run's token, the API is the gateway of
+        # an outer run.
         self._is_nested = (self._key or "").startswith(TOKEN_PREFIX) or f"/{TOKEN_PREFIX}" in self._prefix
 
     def __repr__(self) -> str:
         return f"Forwarding({self._address.host_and_port})"
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
-        # Import late: this module is imported before the CLI is spawned, this method runs in the
-        # gateway's thread.
+        # Imported late, because this module is loaded before the CLI is spawned. This method runs
+        # in the gateway's thread.
         from geminids.gateway.forward.client import client
 
         try:
@@ -109,7 +117,7 @@ class Forwarding:
             response = await anext(exchange)
             assert not isinstance(response, bytes)
             if token is not None and response.status_code == 401:
-                # The token was revoked or expired early: try once more with a new one.
+                # The token was revoked or has expired early: try once more with a new token.
                 await exchange.aclose()
                 token = await self._token(request, instead_of=token)
                 exchange = client().exchange(
@@ -141,7 +149,8 @@ class Forwarding:
             yield Body(masker.rest)
 
     async def _token(self, request: Request, instead_of: AccessToken | None = None) -> AccessToken | None:
-        # If the user sets an `Authorization` (GEMINI_CLI_CUSTOM_HEADERS), the CLI adds none either.
+        # If the user has set an own `Authorization` header (GEMINI_CLI_CUSTOM_HEADERS), it is used
+        # instead of a token, as in the CLI.
         if not isinstance(self._credential, VertexCredentials) or request.authorization is not None:
             return None
         if instead_of is not None:
@@ -149,7 +158,7 @@ class Forwarding:
         return await self._credential.token()
 
     def _head(self, request: Request, token: AccessToken | None) -> h11.Request:
-        import h11
+        import h11  # imported late: this module is loaded before the CLI is spawned
 
         headers = [("Host", self._address.host_header)]
         named = request.headers.get("connection", "").lower().replace(" ", "").split(",")
@@ -164,8 +173,8 @@ class Forwarding:
             and not has_bearer_key
             and "x-goog-api-key" not in request.headers
         ):
-            # Send the key in a header instead of the URL: servers return URLs, for uploads or in
-            # messages.
+            # Send the key in a header instead of the URL, because servers copy URLs into upload
+            # links and messages.
             headers.append(("x-goog-api-key", self._key))
         if token is not None:
             headers.append(("authorization", f"Bearer {token.value}"))
@@ -179,16 +188,23 @@ class Forwarding:
         return h11.Request(method=request.verb, target=self._prefix + self._path(path), headers=headers)
 
     def _path(self, path: str) -> str:
-        """The path at the API. Adds the project and the location, which the CLI leaves out when it
-        has a key."""
+        """Return the URL path to send to the API. With Vertex credentials, the project and the
+        location are inserted into the path. The CLI leaves them out, because it uses the gateway
+        with a key.
+        """
         if not isinstance(self._credential, VertexCredentials):
             return path
         version, _, rest = path.removeprefix("/").partition("/")
         return f"/{version}/projects/{self._credential.project}/locations/{self._credential.location}/{rest}"
 
     def _signed(self, name: str, value: str, request: Request) -> list[tuple[str, str]]:
-        """A header with the real key instead of the token. Removes a header that holds the token
-        elsewhere."""
+        """Return a header of the CLI's request in the form in which it is sent to the API, as a
+        list with one item. The list is empty if the header must not be sent.
+
+        If the header contains the run's token as a key, the token is replaced with the real key. If
+        there is no real key, the header is not sent. Any other header that contains the token is
+        not sent either.
+        """
         if name == "x-goog-api-key":
             return [] if self._key is None else [(name, self._key)]
         if name == "authorization":
@@ -199,13 +215,15 @@ class Forwarding:
 
 
 class _SecretMasker:
-    """Masks a secret in a body: Google includes the key in some errors
-    (`Consumer 'api_key:…' has been suspended`)."""
+    """Masks a secret in the body of an error answer. This is needed because some of Google's errors
+    contain the key (`Consumer 'api_key:…' has been suspended`).
+    """
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
         self.rest = b""
-        """Bytes not yet returned, because they may be the beginning of the secret."""
+        """The bytes that `feed` has not returned yet, because they may be the beginning of the
+        secret."""
 
     def feed(self, data: bytes) -> bytes:
         data = (self.rest + data).replace(self._secret, b"*" * len(self._secret))
@@ -232,8 +250,9 @@ def _redirect_target(response: h11.Response) -> str | None:
 
 
 def _refuse_redirect(target: str, api: Api) -> tuple[Part, ...]:
-    """The error for a redirect. The CLI would follow it past the gateway, with the conversation and
-    the token."""
+    """Return an error answer in place of a redirect to the URL `target`. The CLI must not get the
+    redirect: it would send the conversation and the token to `target` without the gateway.
+    """
     shown = target.partition("?")[0]
     message = (
         f"The API answered with a redirect to {shown}, which geminids does not follow. "
@@ -243,9 +262,8 @@ def _refuse_redirect(target: str, api: Api) -> tuple[Part, ...]:
 
 
 def _error(status: int, message: str, kind: str) -> tuple[Part, ...]:
-    from geminids.gateway.script.encode import (
-        error_body,  # imported late: this module is loaded before the spawn
-    )
+    # Imported late (3 ms), because this module is loaded before the CLI is spawned.
+    from geminids.gateway.script.encode import error_body
 
     body = error_body(status, message)
     headers = {"content-type": "application/json", "content-length": str(len(body))}

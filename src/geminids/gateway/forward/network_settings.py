@@ -1,7 +1,11 @@
-"""Proxy and certificates for connections to the API, read from the environment of a run. Pure."""
+"""Read the proxy and the certificates for connections to the API from the environment variables of
+a run. This module does no I/O.
+"""
 
 from __future__ import annotations
 
+import base64
+import ipaddress
 import re
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
@@ -13,13 +17,16 @@ from geminids.errors import GeminidsError
 __all__ = ["Address", "NetworkSettings", "Proxy", "read_address", "read_base_url", "read_network_settings"]
 
 _PORTS = {"http": 80, "https": 443}
-# The CLI uses one proxy for all URLs: the first of these that is set (its config.ts).
+# The CLI uses one proxy for all URLs: the first of these variables that is set (the CLI's
+# config.ts).
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
 _WITH_PORT = re.compile(r"(.+):(\d+)")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Host and port of a server, and whether it uses TLS. An IPv6 host has no brackets."""
+    """The address of a server: host, port, and whether the connection uses TLS. If `host` is an
+    IPv6 address, it has no brackets.
+    """
 
     host: str
     port: int
@@ -27,7 +34,9 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def host_and_port(self) -> str:
-        """As in `CONNECT`, with the port."""
+        """The host and the port, separated by a colon, as in a `CONNECT` request. An IPv6 address
+        is in brackets.
+        """
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -36,7 +45,9 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Proxy(msgspec.Struct, frozen=True):
-    """A proxy, and the `Proxy-Authorization` header for it."""
+    """A proxy server. `authorization` is the value of the `Proxy-Authorization` header for it; None
+    if the proxy needs no sign-in.
+    """
 
     address: Address
     authorization: str | None = None
@@ -46,8 +57,12 @@ class Proxy(msgspec.Struct, frozen=True):
 
 
 class NetworkSettings(msgspec.Struct, frozen=True):
-    """Proxy and certificates. `ca_file` and `ca_folder` replace the system's certificates;
-    `more_ca` is added to them."""
+    """The proxy and the CA certificates for the connections of a run to the API.
+
+    `no_proxy` lists the hosts that are reached without the proxy. `ca_file` and `ca_folder` contain
+    certificates that are used in place of the system's certificates. `more_ca` is a file with
+    additional certificates.
+    """
 
     proxy: Proxy | None = None
     no_proxy: tuple[str, ...] = ()
@@ -56,7 +71,9 @@ class NetworkSettings(msgspec.Struct, frozen=True):
     more_ca: str | None = None
 
     def proxy_to(self, address: Address) -> Proxy | None:
-        """The proxy for this address, or None. Loopback addresses use none."""
+        """Return the proxy to use for this address. None means a direct connection. Connections to
+        this machine itself (loopback) are always direct.
+        """
         if self.proxy is None or _is_loopback(address.host):
             return None
         is_bypassed = any(_matches(entry, address) for entry in self.no_proxy)
@@ -64,11 +81,13 @@ class NetworkSettings(msgspec.Struct, frozen=True):
 
 
 def read_network_settings(environ: Mapping[str, str]) -> NetworkSettings:
-    """Read the network settings from an environment.
+    """Read the network settings from environment variables. Raises `GeminidsError` if the proxy URL
+    is not valid.
 
-    The proxy is the one that the CLI uses (`HTTPS_PROXY`, else `HTTP_PROXY`, for every URL; upper
-    case first). Certificates are those of Python (`SSL_CERT_FILE`, `SSL_CERT_DIR`) and of Node
-    (`NODE_EXTRA_CA_CERTS`).
+    The CLI uses one proxy for all URLs, and geminids uses the same one: `HTTPS_PROXY`, or else
+    `HTTP_PROXY`. For each of these names, the upper-case form is read first, then the lower-case
+    form. Certificates come from the variables of Python (`SSL_CERT_FILE`, `SSL_CERT_DIR`) and of
+    Node (`NODE_EXTRA_CA_CERTS`).
 
     >>> read_network_settings({"HTTPS_PROXY": "http://proxy.test:3128", "NO_PROXY": ".corp.test"}).proxy
     Proxy(proxy.test:3128)
@@ -85,8 +104,10 @@ def read_network_settings(environ: Mapping[str, str]) -> NetworkSettings:
 
 
 def read_base_url(url: str) -> tuple[Address, str]:
-    """The address of an API and the path prefix in its base URL. Accepts any http or https URL, as
-    the CLI does.
+    """Split the base URL of an API. Return the address of the server, and the path of the URL
+    without a slash at its end; the paths of requests are appended to this path.
+
+    Any http or https URL without a user name is accepted. Others raise `GeminidsError`.
 
     >>> read_base_url("https://api.test/gemini/")
     (Address(host='api.test', port=443, tls=True), '/gemini')
@@ -94,7 +115,7 @@ def read_base_url(url: str) -> tuple[Address, str]:
     address = read_address(url.strip())
     if address is None or "@" in urlsplit(url).netloc:
         raise GeminidsError(
-            f"this is not a base URL of an API: {_without_password(url)}",
+            f"the base URL of the API is not valid: {_without_password(url)}",
             hint="GOOGLE_GEMINI_BASE_URL, GOOGLE_VERTEX_BASE_URL or CODE_ASSIST_ENDPOINT must be an http or https URL "
             "without a user name.",
         )
@@ -102,7 +123,8 @@ def read_base_url(url: str) -> tuple[Address, str]:
 
 
 def read_address(url: str) -> Address | None:
-    """The address in an http or https URL; None if it is anything else.
+    """Return the host, the port and the use of TLS from an http or https URL. None if the text is
+    not such a URL.
 
     >>> read_address("https://api.test:8443/token")
     Address(host='api.test', port=8443, tls=True)
@@ -120,14 +142,12 @@ def _proxy(url: str) -> Proxy:
     address = read_address(url if "://" in url else f"http://{url}")
     if address is None:
         raise GeminidsError(
-            f"this is not the URL of a usable proxy: {_without_password(url)}",
+            f"the proxy URL is not valid: {_without_password(url)}",
             hint="HTTPS_PROXY must be an http or https URL; the CLI does not support SOCKS proxies either.",
         )
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if not parts.username:
         return Proxy(address)
-    import base64
-
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return Proxy(address, "Basic " + base64.b64encode(pair.encode()).decode())
 
@@ -138,17 +158,18 @@ def _without_password(url: str) -> str:
 
 def _is_loopback(host: str) -> bool:
     try:
-        import ipaddress  # imported late: this module is loaded before the spawn
-
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
 
 
 def _matches(entry: str, address: Address) -> bool:
-    """Match an entry of NO_PROXY as undici does: a name, `.name` or `*.name` for all subdomains,
-    each with or without a port; `*` for all. As in Python and curl, a bare name also matches its
-    subdomains."""
+    """Return whether `entry`, an entry of NO_PROXY, matches this address.
+
+    The rules are those of undici, Node's HTTP client. An entry is a host name, or `.name` or
+    `*.name` for all subdomains, each with or without a port. The entry `*` matches all hosts. As in
+    Python and curl, a name without a dot at the beginning also matches its subdomains.
+    """
     if entry == "*":
         return True
     with_port = _WITH_PORT.fullmatch(entry)

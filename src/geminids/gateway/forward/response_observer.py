@@ -1,4 +1,6 @@
-"""Read tokens, model, finish reason and error from an answer while it is forwarded. Pure."""
+"""Read the tokens, the model, the finish reason and the error from an answer of the API while it is
+forwarded to the CLI. This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from geminids.spending.tokens import Counts
 
 __all__ = ["Observer"]
 
-# Only this much of an error is read.
+# At most about this many bytes of an error answer are read.
 _MAX_ERROR = 1024 * 1024
-# A larger answer, or a larger event of a stream, is not read.
+# An answer that is larger than this, or has a larger event, is forwarded but not decoded.
 _MAX_EVENT = 64 * 1024 * 1024
 _SECONDS = re.compile(r"([\d.]+)s")
 
@@ -39,7 +41,7 @@ class _Error(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
-class _Response(msgspec.Struct, frozen=True, rename="camel"):
+class _ApiResponse(msgspec.Struct, frozen=True, rename="camel"):
     usage_metadata: _Usage | None = None
     candidates: tuple[_Candidate, ...] | None = None
     model_version: str | None = None
@@ -47,10 +49,12 @@ class _Response(msgspec.Struct, frozen=True, rename="camel"):
     error: _Error | None = None
 
 
-class _Wrapped(_Response, frozen=True):
-    """A response, or Code Assist's wrapper around one."""
+class _WrappedResponse(_ApiResponse, frozen=True):
+    """A response of the API. For Code Assist, it is the object that contains the response in its
+    field `response`.
+    """
 
-    response: _Response | None = None
+    response: _ApiResponse | None = None
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -59,22 +63,23 @@ class _Part(msgspec.Struct, frozen=True, rename="camel"):
     function_call: msgspec.Raw = msgspec.Raw()
 
 
-class _Content(msgspec.Struct, frozen=True):
+class _ResponseContent(msgspec.Struct, frozen=True):
     parts: tuple[_Part, ...] | None = None
 
 
-_decoder = msgspec.json.Decoder(_Wrapped)
-# `streamGenerateContent` without `alt=sse` answers with an array. The CLI does not request that;
-# its tools may.
-_array_decoder = msgspec.json.Decoder(tuple[_Wrapped, ...])
-_content_decoder = msgspec.json.Decoder(_Content)
+_decoder = msgspec.json.Decoder(_WrappedResponse)
+# Without `alt=sse`, `streamGenerateContent` answers with an array. The CLI does not ask for that,
+# but its tools may.
+_array_decoder = msgspec.json.Decoder(tuple[_WrappedResponse, ...])
+_content_decoder = msgspec.json.Decoder(_ResponseContent)
 
 
 class Observer:
-    """Reads one answer: call `feed` with each piece of the body, and `finish` at its end.
+    """Reads the tokens, the finish reason and other facts from one answer of the API. Call `feed`
+    with each piece of the answer's body, and `finish` at its end.
 
-    `counts` is None unless the answer contained its final usage (`final`): the chunks of a stream
-    carry the usage so far, and only the usage with or after the finish reason is the sum.
+    Each chunk of a stream reports the tokens so far. Only the tokens that are reported with or
+    after the finish reason are the total. `final` is true when the total has arrived.
     """
 
     def __init__(self, status: int, content_type: str) -> None:
@@ -86,19 +91,19 @@ class Observer:
         self.served: str | None = None
         self.finish_reason: str | None = None
         self.block_reason: str | None = None
-        """Why the API refused the prompt (`promptFeedback`); such an answer has no finish
-        reason."""
+        """Why the API refused the prompt (`promptFeedback`); None if it did not. A refused prompt
+        has no finish reason."""
         self.calls = 0
-        """Number of tool calls of the model."""
+        """The number of tool calls of the model."""
         self.thoughts = 0
         self.error: str | None = None
         self.retry_after: float | None = None
         self.is_daily_quota = False
-        """Whether a daily quota is used up: a retry does not help."""
+        """Whether a daily quota is used up. If so, a retry does not help."""
 
     @property
     def counts(self) -> Counts | None:
-        """The tokens of the request, once the final usage has arrived."""
+        """The tokens of the request, as the API reported them. None until the total has arrived."""
         usage = self._usage
         if usage is None or not self.final:
             return None
@@ -111,7 +116,9 @@ class Observer:
         )
 
     def feed(self, data: bytes) -> None:
-        """Read a piece of the body, split wherever the network split it."""
+        """Read a piece of the answer's body. A piece may end anywhere, even in the middle of an
+        event.
+        """
         if not self._streams:
             if len(self._buffer) < (_MAX_EVENT if self._status < 400 else _MAX_ERROR):
                 self._buffer += data
@@ -131,7 +138,9 @@ class Observer:
             self._read_events(block)
 
     def finish(self) -> None:
-        """The body has ended, complete or not."""
+        """Read the bytes of the answer's body that `feed` has stored but not decoded. Call this at
+        the end of the body, even if the body is incomplete.
+        """
         block = bytes(self._buffer)
         self._buffer.clear()
         if self._streams:
@@ -142,13 +151,14 @@ class Observer:
             self._read_array(block)
         else:
             self._read(block)
-            # An answer that is not a stream decodes only if it is complete, and then its usage is
+            # An answer that is not a stream can be decoded only if it is complete. So its usage is
             # final.
             self.final = self.final or self._usage is not None
 
     def _is_relevant(self, data: bytes) -> bool:
-        """Whether to decode it. Most chunks of a long answer only repeat the model and the usage so
-        far."""
+        """Return whether this data of the answer must be decoded. Most chunks of a long answer need
+        no decoding, because they contain only text, the model and the tokens so far.
+        """
         return (
             b'"finishReason"' in data
             or b'"promptFeedback"' in data
@@ -184,7 +194,7 @@ class Observer:
         try:
             wrapped = _decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            return  # forwarded to the CLI unchanged
+            return  # ignore it: the CLI receives the same bytes and reports the error
         self._take(wrapped, self._has_new_parts(data))
 
     def _read_array(self, data: bytes) -> None:
@@ -195,8 +205,8 @@ class Observer:
         for wrapped in events:
             self._take(wrapped, True)
 
-    def _take(self, wrapped: _Wrapped, has_new_parts: bool) -> None:
-        response: _Response = wrapped if wrapped.response is None else wrapped.response
+    def _take(self, wrapped: _WrappedResponse, has_new_parts: bool) -> None:
+        response: _ApiResponse = wrapped if wrapped.response is None else wrapped.response
         self.served = response.model_version or self.served
         for candidate in response.candidates or ():
             self.finish_reason = candidate.finish_reason or self.finish_reason
@@ -238,15 +248,20 @@ class Observer:
 
 
 def _end_of_events(data: bytearray, start: int) -> int:
-    """The end of the last complete event; 0 if there is none. An event may have several lines: the
-    CLI joins them for Code Assist (server.ts)."""
+    """Return the position after the last complete server-sent event in `data`; 0 if there is none.
+    The search begins at `start`.
+
+    An event ends with an empty line. It may have several lines (for Code Assist, the CLI joins
+    them, server.ts).
+    """
     plain, windows = data.rfind(b"\n\n", start), data.rfind(b"\n\r\n", start)
     return max(plain + 2 if plain >= 0 else 0, windows + 3 if windows >= 0 else 0)
 
 
 def _is_daily(detail: Any) -> bool:
-    """Whether a detail of an error names a daily quota. The CLI checks the same
-    (googleQuotaErrors.ts)."""
+    """Return whether `detail`, an entry in the details of an API error, shows that a daily quota is
+    used up. The check is the same as in the CLI (googleQuotaErrors.ts).
+    """
     violations = detail.get("violations") if isinstance(detail, dict) else None
     ids = [str(violation.get("quotaId")) for violation in violations or () if isinstance(violation, dict)]
     return any("PerDay" in quota_id or "Daily" in quota_id for quota_id in ids)

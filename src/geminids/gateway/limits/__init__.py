@@ -1,1 +1,1 @@
-"""Rate limits, and the role and purpose of each request of the CLI."""
+"""Limit the rate of requests to the API, and find out what the CLI uses each request for."""

@@ -1,12 +1,13 @@
-"""Detect what the CLI does without reporting it, such as repeats and discarded answers. Pure.
+"""Detect what the CLI does without reporting it: repeated requests, fallback models, loop recovery,
+compression and discarded answers. This module does no I/O.
 
-It detects repeats, fallbacks, loop recovery, compression and discarded answers. The gateway
-computes one `Fingerprint` per request and feeds one `Activity` per run, in this order for each
-request: `sent`, `began` (the status line has arrived), `ended`.
+Each run has one `Activity` object. For each request, the gateway computes a `Fingerprint` and calls
+`sent`. It calls `began` when the status line of the answer arrives, and `ended` at the end of the
+answer.
 
-The CLI sends the whole conversation each time. The next request of the conversation contains each
-answer that the CLI accepted; if it contains the same answers as the request before, the CLI
-discarded the last one.
+A discarded answer is detected in this way: the CLI sends the whole conversation with each request,
+so the next request contains every answer that the CLI accepted. If it contains no more answers than
+the request before it, the CLI discarded the last answer.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from geminids.gateway.request import Request
 
 __all__ = ["Activity", "Fingerprint", "Sent", "fingerprint_of"]
 
-# Beginning of the message that GeminiClient._recoverFromLoop sends instead of the prompt or of tool
-# results.
+# Beginning of the message that the CLI (GeminiClient._recoverFromLoop) sends instead of the prompt
+# or the tool results when it suspects a loop.
 _RECOVERY = b"System: Potential loop detected. Details: "
-# Beginnings of the text that the CLI adds to a repeat after an empty answer (0.61,
+# Beginnings of the text that the CLI adds when it repeats a request after an empty answer (0.61,
 # applyRetryNudge).
 _NUDGES = (
     b"[System: You previously generated thoughts but failed to provide a final",
     b"[System: You previously returned an empty response with no text or thoughts",
 )
-# Messages with the model's role that the CLI writes itself (geminiChat.ts).
+# Texts that the CLI itself adds to a conversation in the name of the model (geminiChat.ts).
 _PLACEHOLDERS = (
     b'"text":"[Tool execution completed.]"',
     b'"text":"[The previous response was interrupted before it completed.]"',
     b'"text":"Binary content received. Proceeding with analysis."',
 )
 _CONVERSATIONS = ("main", "subagent")
-# The CLI repeats these if it cannot use the answer. Other roles may repeat without that: a tool may
-# search twice.
+# The CLI repeats requests of these roles if it cannot use the answer. Two equal requests of another
+# role are no repeat: for example, a tool may search for the same words twice.
 _REPEATED = ("router", "loop_check", "compression")
 
 
@@ -47,50 +48,58 @@ class _Message(msgspec.Struct, frozen=True):
     parts: tuple[msgspec.Raw, ...] = ()
 
 
-class _Content(msgspec.Struct, frozen=True, rename="camel"):
+class _ConversationFields(msgspec.Struct, frozen=True, rename="camel"):
     contents: tuple[_Message, ...] | None = None
     system_instruction: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Body(_Content, frozen=True, rename="camel"):
-    # Code Assist wraps the same fields in `request`, next to the model.
+class _ConversationBody(_ConversationFields, frozen=True, rename="camel"):
+    # Code Assist puts the same fields into the object `request`, next to the model.
     model: str | None = None
-    request: _Content | None = None
+    request: _ConversationFields | None = None
 
 
-_decoder = msgspec.json.Decoder(_Body)
+_decoder = msgspec.json.Decoder(_ConversationBody)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """What is stored about a request, to compare it with later ones. Digests are valid in this
-    process only."""
+    """The facts about a request that are needed to compare it with later requests of the same run.
+    The integers are hashes. They are valid only in this process.
+    """
 
     role: RequestRole
     model: str | None
     conversation: int
-    """Digest of its conversation: there is one main conversation, and one for each subagent."""
+    """The id of the conversation. The main conversation has one id. Subagents have other ids;
+    subagents with the same prompt share one."""
     contents: int
-    """Digest of all messages, without the text that a repeat adds or changes."""
+    """Hash of all messages, without the texts that the CLI adds or changes when the CLI repeats a
+    request."""
     answers: int
-    """Digest of the model's answers in the conversation."""
+    """Hash of all the model's answers in the conversation."""
     earlier_answers: int | None
-    """Digest of all answers but the last; None if there is no answer."""
+    """Hash of all the model's answers except the last; None if there is no answer."""
     is_recovery: bool
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The result for a new request. `repeats` is the number of the earlier request that it repeats.
-    `is_new_turn`: it requests the next answer of the main conversation, as the CLI's journal counts
-    them."""
+    """What `Activity.sent` found out about a new request.
+
+    `is_new_turn` is true if the request starts a new turn of the main conversation. `repeats` is
+    the number of the earlier request that this one repeats; None if it repeats none. `findings` are
+    the facts to report to the run.
+    """
 
     is_new_turn: bool = False
     repeats: int | None = None
     findings: tuple[Finding, ...] = ()
 
 
-class _Exchange(msgspec.Struct):
-    """A request and its answer. `status` is None until the answer begins."""
+class _TrackedRequest(msgspec.Struct):
+    """A request and the state of its answer. `status` is the HTTP status; None until the answer
+    begins. `is_whole` is true if the answer is complete, and `has_call` if it contains a tool call.
+    """
 
     number: int
     fingerprint: Fingerprint
@@ -109,8 +118,10 @@ class _Exchange(msgspec.Struct):
 
 
 def fingerprint_of(request: Request, role: RequestRole) -> Fingerprint:
-    """Read a request (about 20 ms for 20 MB). For a body that is not a conversation, the bytes are
-    hashed."""
+    """Compute the fingerprint of a request, with which it can be compared with later requests. This
+    takes about 20 ms for a body of 20 MB. If the body contains no conversation, the whole body is
+    hashed.
+    """
     body = decode_leniently(_decoder, request.raw)
     inner = body and (body.request or body)
     model = request.model or (body.model if body else None)
@@ -132,14 +143,15 @@ def fingerprint_of(request: Request, role: RequestRole) -> Fingerprint:
         if message_role == "model":
             answers.append(hash(tuple(digests)))
     first = tuple(_digest(raw, "user") for raw in messages[0][1])
-    # A repeat may append to the instruction (0.54).
+    # Use only the beginning: the CLI may append to the instruction when it repeats a request (CLI
+    # 0.54).
     instruction = bytes(memoryview(inner.system_instruction)[:2000])
     own = (first, instruction) if role == "subagent" else ()
     return Fingerprint(
         role=role,
         model=model,
         conversation=hash((role, own)),
-        # Hash part by part: the CLI sometimes joins neighbouring messages of one role.
+        # Hash each part separately: the CLI sometimes joins neighbouring messages of the same role.
         contents=hash(tuple(parts)),
         answers=hash(tuple(answers)),
         earlier_answers=hash(tuple(answers[:-1])) if answers else None,
@@ -153,8 +165,10 @@ def _is_placeholder(parts: Sequence[msgspec.Raw]) -> bool:
 
 
 def _digest(raw: msgspec.Raw, role: str) -> int:
-    """Hash a part without its signature: the CLI invents one for the calls of the current turn and
-    drops it later."""
+    """Return a hash of one part of a message. In messages of the model, the field
+    `thoughtSignature` is left out: the CLI invents this field for the tool calls of the current
+    turn, and removes it later.
+    """
     fields = decode_leniently(_fields, bytes(raw)) if role == "model" else None
     if fields is None:
         return hash(bytes(raw))
@@ -162,47 +176,58 @@ def _digest(raw: msgspec.Raw, role: str) -> int:
 
 
 class Activity:
-    """Tracks the requests of one run, or of one turn of a chat."""
+    """Compares the requests of one run (or of one prompt of a chat), to detect repeated requests,
+    discarded answers and similar.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[int, _Exchange] = {}
-        # The last request of each conversation. Subagents with the same prompt may run in parallel.
-        self._conversations: dict[int, list[_Exchange]] = {}
-        # Several of one role may run in parallel, for example two searches.
-        self._utilities: dict[tuple[int, int], _Exchange] = {}
+        self._open: dict[int, _TrackedRequest] = {}
+        # The last requests of each conversation, by its id. There can be several, because subagents
+        # with the same prompt have the same id and may run in parallel.
+        self._conversations: dict[int, list[_TrackedRequest]] = {}
+        # The last request of each group of equal utility requests (requests outside the
+        # conversations), by role and content. Several of one role may run in parallel, for example
+        # two searches.
+        self._utilities: dict[tuple[int, int], _TrackedRequest] = {}
         self._is_compressing = False
 
     def sent(self, number: int, fingerprint: Fingerprint) -> Sent:
-        """A request is about to be sent to the API."""
-        exchange = self._open[number] = _Exchange(number, fingerprint)
+        """Record the request with this number, which is about to be sent to the API. Return whether
+        it starts a turn or repeats an earlier request, and the facts to report to the run.
+        """
+        exchange = self._open[number] = _TrackedRequest(number, fingerprint)
         if fingerprint.role == "nested":
             return Sent()
         return self._conversation(exchange) if fingerprint.role in _CONVERSATIONS else self._utility(exchange)
 
     def began(self, number: int, status: int) -> None:
-        """The status line of the answer has arrived. Call this before the CLI can act on the
-        answer."""
+        """Record that the status line of the answer to request `number` has arrived. Call this
+        before the status line is sent to the CLI.
+        """
         if number in self._open:
             self._open[number].status = status
 
     def ended(self, number: int, *, is_whole: bool, has_call: bool) -> None:
-        """The answer has ended, complete or cut, or there was none. `has_call`: it contained a tool
-        call."""
+        """Record that request `number` has ended. `is_whole` is true if the answer is complete; it
+        is false if the answer is incomplete or missing. `has_call` is true if the answer contains a
+        tool call.
+        """
         exchange = self._open.pop(number, None)
         if exchange is not None:
             exchange.has_ended, exchange.is_whole, exchange.has_call = True, is_whole, has_call
 
-    def _conversation(self, exchange: _Exchange) -> Sent:
+    def _conversation(self, exchange: _TrackedRequest) -> Sent:
         number, fingerprint = exchange.number, exchange.fingerprint
         is_main = fingerprint.role == "main"
         last = self._conversations.get(fingerprint.conversation, [])
         previous = _previous(last, fingerprint)
         if is_main:
-            self._conversations.clear()  # the subagents are done
+            self._conversations.clear()  # all subagents have ended
             last = []
         others = [other for other in last if other is not previous]
         self._conversations[fingerprint.conversation] = [*others, exchange]
-        # The CLI may send the same utility request again later: that is not a repeat.
+        # After a new request of a conversation, an equal utility request is no repeat. Only failed
+        # ones can still be repeated.
         self._utilities = {key: utility for key, utility in self._utilities.items() if utility.failed}
         self._is_compressing = False
         if previous is None:
@@ -219,7 +244,7 @@ class Activity:
             findings += _discarded(previous)
         return Sent(is_main and is_kept, previous.number if is_repeat else None, tuple(findings))
 
-    def _utility(self, exchange: _Exchange) -> Sent:
+    def _utility(self, exchange: _TrackedRequest) -> Sent:
         number, fingerprint = exchange.number, exchange.fingerprint
         key = fingerprint.conversation, fingerprint.contents
         previous = self._utilities.get(key)
@@ -231,7 +256,7 @@ class Activity:
             findings.append(Finding("compression", number, text))
         if previous is None or not previous.has_ended:
             return Sent(findings=tuple(findings))
-        # A loop check sends the same request to a second model.
+        # A loop check sends the same request to a second model; this is no repeat.
         is_unusable = fingerprint.role in _REPEATED and fingerprint.model == previous.fingerprint.model
         if not previous.failed and not is_unusable:
             return Sent(findings=tuple(findings))
@@ -239,13 +264,18 @@ class Activity:
         return Sent(repeats=previous.number, findings=tuple(findings))
 
 
-def _previous(last: Sequence[_Exchange], fingerprint: Fingerprint) -> _Exchange | None:
-    """The request that this one follows. None if it is the first, or if the CLI replaced the
-    history.
+def _previous(last: Sequence[_TrackedRequest], fingerprint: Fingerprint) -> _TrackedRequest | None:
+    """Return the request that comes before this one in its conversation. Return None if this is the
+    first request, or if the CLI replaced the history. `last` are the latest requests of the
+    conversation.
 
-    The main conversation also continues after the CLI broke off an answer, which we may not know
-    yet. For subagents, a request that is still open belongs to another subagent, and an answer with
-    a call is never discarded.
+    In the main conversation, the previous request may not have ended: the CLI may have aborted the
+    answer to it, and the gateway may not have noticed this yet.
+
+    Subagents with the same prompt share one conversation id. Here, two kinds of requests belong to
+    another subagent and are skipped: those that have not ended, and those whose answer is complete
+    and contains a tool call but is missing from the new request. A subagent never discards such an
+    answer.
     """
     for answers in (fingerprint.earlier_answers, fingerprint.answers):
         for exchange in last:
@@ -256,18 +286,18 @@ def _previous(last: Sequence[_Exchange], fingerprint: Fingerprint) -> _Exchange 
     return None
 
 
-def _repeated(exchange: _Exchange, previous: _Exchange) -> list[Finding]:
+def _repeated(exchange: _TrackedRequest, previous: _TrackedRequest) -> list[Finding]:
     number, model = exchange.number, exchange.fingerprint.model
     if previous.failed and model != previous.fingerprint.model:
         failed = f"request {previous.number} to {previous.fingerprint.model}"
         text = f"request {number} falls back to {model}: {failed} failed"
         return [Finding("fallback", number, text)]
     if previous.failed:
-        return []  # reported as a retry
+        return []  # this is a retry, which the gateway reports elsewhere
     text = f"request {number} repeats request {previous.number}: the CLI could not use the answer"
     return [Finding("repeat", number, text)]
 
 
-def _discarded(previous: _Exchange) -> list[Finding]:
+def _discarded(previous: _TrackedRequest) -> list[Finding]:
     text = f"the CLI discarded the answer to request {previous.number}"
     return [Finding("discarded", previous.number, text)] if previous.was_answered else []

@@ -1,7 +1,10 @@
-"""The rate limit of one API, shared by all runs of this process, and the back-off after a 429."""
+"""Limit the rate of requests to one API. All runs of this process share the limit. After an HTTP
+429 answer (too many requests), pause the requests (back-off).
+"""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import deque
@@ -10,23 +13,28 @@ from collections.abc import Callable
 __all__ = ["MAX_WAIT", "Backoff", "Rate", "RateLimiter", "rate_limiter_for"]
 
 _MINUTE = 60.0
-# After a quiet time, a burst of this fraction (a sixth) of a minute's requests may be sent at once.
+# If no requests were sent for a while, a sixth of a minute's requests may be sent at once.
 _BURST_FRACTION = 6
 
 
 class Rate:
-    """Computes when the next request may be sent."""
+    """Computes when the next request may be sent, so that at most `per_minute` requests are sent in
+    a minute.
+    """
 
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
         self._interval = _MINUTE / per_minute
         self._burst_time = self._interval * (max(1, per_minute // _BURST_FRACTION) - 1)
         self._next_even = 0.0
-        """When the next request would be sent if all were sent at even intervals."""
+        """The time at which the next request would be sent if all requests were sent at even
+        intervals."""
         self._sent_at: deque[float] = deque(maxlen=per_minute)
 
     def with_limit(self, per_minute: int) -> Rate:
-        """A copy with another limit. Requests that were sent before count towards it."""
+        """Return a copy with another limit. The new limit also counts the requests that were
+        already sent.
+        """
         rate = Rate(per_minute)
         rate._sent_at = deque(self._sent_at, maxlen=max(self._sent_at.maxlen or 0, per_minute))
         last = self._sent_at[-1] if self._sent_at else 0.0
@@ -34,7 +42,10 @@ class Rate:
         return rate
 
     def wait(self, now: float, before: int = 0) -> float:
-        """Seconds until a request may be sent that has `before` others before it in the queue.
+        """Return the number of seconds until a request may be sent. `now` is the current time in
+        seconds. `before` is the number of requests that wait in the queue before this one.
+
+        In the example, ten requests are sent at the time 0.
 
         >>> rate = Rate(60)
         >>> [rate.record(0.0) for _ in range(10)] and rate.wait(0.0), rate.wait(0.5, before=2)
@@ -48,34 +59,45 @@ class Rate:
         return max(even - now, minute - now, 0.0)
 
     def record(self, now: float) -> None:
-        """Record that a request is sent now."""
+        """Record that a request is sent at the time `now` (in seconds)."""
         self._next_even = max(self._next_even, now) + self._interval
         self._sent_at.append(now)
 
 
 _FIRST_BACKOFF = 1.0
 _MAX_BACKOFF = 60.0
-# Up to a quarter more, so that several machines with the same key do not retry at the same time.
+# Add up to a quarter to each wait, so that several machines with the same key do not retry at the
+# same time.
 _JITTER = 0.25
 
 
 class Backoff:
-    """The back-off of one model."""
+    """Computes how long requests to one model must wait after the API answered with 429 (too many
+    requests). `chance` is a function that returns a random number from 0 to 1; it makes the waits
+    slightly different.
+    """
 
-    def __init__(self, chance: Callable[[], float] | None = None) -> None:
+    def __init__(self, chance: Callable[[], float] = random.random) -> None:
         self._until = 0.0
         self._times = 0
         self._chance = chance
 
     def wait(self, now: float) -> float:
-        """Seconds until the next request to this model may be sent."""
+        """Return the number of seconds until the next request to this model may be sent; 0 if it
+        may be sent now.
+        """
         return max(self._until - now, 0.0)
 
     def refused(self, now: float, retry_after: float | None) -> None:
-        """The API answered with 429, perhaps with the time to wait.
+        """Start or extend the wait after a 429 answer (too many requests). `now` is the time of the
+        answer. `retry_after` is the number of seconds that the API asks to wait; None if it names
+        no time.
 
-        Requests that were sent together are refused together. So while a back-off is running,
-        another 429 extends it only if it names a later time.
+        Requests that were sent together are refused together. Therefore a 429 answer during a wait
+        does not make the wait longer, unless `retry_after` ends later.
+
+        In the example, the answers arrive at the times 0, 0.5, 1 and 3. The wait doubles with each
+        new 429 answer after the end of a wait.
 
         >>> backoff = Backoff(chance=lambda: 0.0)
         >>> [(backoff.refused(now, None), backoff.wait(now))[1] for now in (0.0, 0.5, 1.0, 3.0)]
@@ -84,40 +106,39 @@ class Backoff:
         if retry_after is not None:
             self._until = max(self._until, now + retry_after)
         elif now >= self._until:
-            factor = 1 + _JITTER * (self._chance or _random)()
+            factor = 1 + _JITTER * self._chance()
             self._until = now + min(_FIRST_BACKOFF * 2**self._times, _MAX_BACKOFF) * factor
             self._times = min(self._times + 1, 10)
 
     def answered(self, now: float) -> None:
-        """The API answered. Ignored during a back-off: that request may have been sent before the
-        429."""
+        """Record a successful answer at the time `now`. The next wait after a 429 answer is then
+        the shortest one again.
+
+        During a wait, this has no effect, because the answered request may have been sent before
+        the 429 answer.
+        """
         if now >= self._until:
             self._times = 0
 
 
-def _random() -> float:
-    import random  # late: its import takes longer than the rest of this module
-
-    return random.random()
-
-
-# The CLI waits 60 s for the first byte of an answer (0.61; older ones 300 s), and the API needs
-# part of that.
+# The longest wait, in seconds. CLI 0.61 waits 60 s for the first byte of an answer (older releases
+# 300 s), and the API needs a part of this time.
 MAX_WAIT = 45.0
-# A waiting request checks this often whether those before it are gone.
+# Seconds between two checks of a waiting request. It must check, because requests before it in the
+# queue may disappear.
 _POLL_SECONDS = 0.25
-# A shorter wait is not reported.
+# A wait of fewer seconds is not reported to the run.
 _REPORTED_SECONDS = 0.5
 
 _OnWait = Callable[[float, str], None]
 
 
 class RateLimiter:
-    """Shared by all leases that use the same key and API. Requests are sent in the order in which
-    they arrived.
+    """Limits the rate of all requests of this process that use the same key and API. Requests are
+    sent in the order in which they arrived.
 
-    It depends on no event loop: a process may have several gateways one after another, each with
-    its own loop.
+    It does not belong to an event loop, because a process may have several gateways, one after
+    another, each with its own loop. `clock` returns the current time in seconds.
     """
 
     def __init__(
@@ -130,7 +151,7 @@ class RateLimiter:
         self._clock = clock
 
     def set_rate(self, requests_per_minute: int) -> None:
-        """Change the rate from now on."""
+        """Change the limit to this number of requests per minute, from now on."""
         with self._lock:
             if self._rate is None:
                 self._rate = Rate(requests_per_minute)
@@ -138,14 +159,16 @@ class RateLimiter:
                 self._rate = self._rate.with_limit(requests_per_minute)
 
     async def wait(self, model: str, on_wait: _OnWait) -> float:
-        """Wait until a request to this model may be sent, then return 0. A wait that takes a while
-        is reported once with `on_wait(seconds, reason)`.
+        """Wait until a request to this model may be sent, then return 0. If the wait is half a
+        second or longer, `on_wait(seconds, reason)` is called once.
 
-        The wait ends after `MAX_WAIT`. If a back-off is longer, the request is sent anyway, and the
-        API answers the CLI with 429 again. If the rate is exceeded, the remaining seconds are
-        returned and the request must not be sent.
+        The wait ends after `MAX_WAIT` seconds at the latest. What happens then depends on the
+        reason for the wait. If the API asked to wait longer (after a 429 answer), the method
+        returns 0: the request is sent anyway, and the API may answer with 429 again. If the limit
+        of requests per minute is the reason, the method returns the remaining seconds, and the
+        request must not be sent.
         """
-        import anyio  # late: this module is imported before the CLI is spawned
+        import anyio  # imported late: this module is loaded before the CLI is spawned
 
         waiter = _Waiter(model, self._clock() + MAX_WAIT)
         with self._lock:
@@ -171,17 +194,21 @@ class RateLimiter:
                 self._waiting.remove(waiter)
 
     def back_off(self, model: str, retry_after: float | None, *, daily: bool = False) -> None:
-        """The API answered with 429: send nothing to this model until the back-off is over.
+        """Stop sending requests to this model for a while, because the API answered with 429 (too
+        many requests). `retry_after` is the number of seconds that the API asks to wait; None if it
+        names no time.
 
-        A daily quota causes no back-off: it lasts until tomorrow, and each run should get the API's
-        own error.
+        If `daily` is true, a daily quota is used up. Then the method does nothing: waiting until
+        tomorrow is too long, so each run gets the API's own error.
         """
         if not daily:
             with self._lock:
                 self._backoffs.setdefault(model, Backoff()).refused(self._clock(), retry_after)
 
     def answered(self, model: str) -> None:
-        """The API answered: the next back-off starts with the shortest time again."""
+        """Record a successful answer of this model. The next wait after a 429 answer is then the
+        shortest one again.
+        """
         with self._lock:
             if model in self._backoffs:
                 self._backoffs[model].answered(self._clock())
@@ -190,8 +217,8 @@ class RateLimiter:
         backoff = self._backoff_left(waiter, now)
         if backoff > 0:
             return backoff, f"the API answered 429 (too many requests) for {waiter.model}"
-        # Requests before it do not count if they wait for the back-off of another model, or if
-        # their time is up.
+        # Count the earlier requests in the queue. Leave out a request that waits for the back-off
+        # of its own model, or that has waited for `MAX_WAIT`.
         before = self._waiting[: self._waiting.index(waiter)]
         ahead = sum(now < other.until and self._backoff_left(other, now) <= 0 for other in before)
         seconds = self._rate.wait(now, ahead) if self._rate is not None else 0.0
@@ -203,12 +230,15 @@ class RateLimiter:
         return backoff.wait(now) if backoff is not None and now < waiter.until else 0.0
 
 
-# The rate allows both requests: the one before has only to wake up first.
+# The seconds to wait if the limit allows a request, but an earlier request in the queue is not sent
+# yet.
 _QUEUE_SECONDS = 0.001
 
 
 class _Waiter:
-    """A request that waits, and the time at which it stops waiting."""
+    """A request to `model` that waits in the queue of the rate limiter. `until` is the time at
+    which it stops waiting.
+    """
 
     def __init__(self, model: str, until: float) -> None:
         self.model = model
@@ -220,14 +250,14 @@ _limiters: dict[int, RateLimiter] = {}
 
 
 def rate_limiter_for(key: str, base_url: str, requests_per_minute: int | None = None) -> RateLimiter:
-    """The rate limiter of all runs of this process with this key and API. The last rate that was
-    given applies to all.
+    """Return the rate limiter that all runs of this process with this key and this API share. If
+    `requests_per_minute` is set, it becomes the new limit for all these runs.
 
     >>> rate_limiter_for("a key", "https://api.example") is rate_limiter_for("a key", "https://api.example/", 60)
     True
     """
-    # A hash and not the key: this outlives the runs that have the key. The hash is valid in this
-    # process only.
+    # Store a hash instead of the key, because the limiter lives longer than the runs that use the
+    # key. The hash is valid only in this process.
     identity = hash((key, base_url.rstrip("/")))
     with _lock:
         limiter = _limiters.setdefault(identity, RateLimiter())

@@ -1,4 +1,6 @@
-"""Determine the role of an API request of the CLI from its path and body. Pure."""
+"""Determine the role of an API request (what the CLI uses it for) from its path and body. This
+module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +12,26 @@ import msgspec
 from geminids.gateway.messages import RequestRole
 from geminids.gateway.request import Request
 
-__all__ = ["decode_leniently", "role_of"]
+__all__ = ["declared_tools", "decode_leniently", "role_of"]
 
 T = TypeVar("T")
 
 _SUBAGENT_TOOL = "complete_task"
-# Fields of the JSON schema that the CLI requests for the answer.
+# Some utility requests ask for an answer with a JSON schema. A field of the schema identifies the
+# role.
 _SCHEMAS: dict[str, RequestRole] = {
     "complexity_score": "router",  # numericalClassifierStrategy.ts
     "model_choice": "router",  # classifierStrategy.ts
     "unproductive_state_confidence": "loop_check",  # loopDetectionService.ts
-    "chronological_summary": "compression",  # the snapshots of the experimental context management
+    "chronological_summary": "compression",  # snapshots of the experimental context management
 }
-# Beginnings of a system instruction or a conversation.
+# Other utility requests are identified by the beginning of their system instruction or
+# conversation.
 _BEGINNINGS: dict[bytes, RequestRole] = {
     b"You are a specialized system component responsible for distilling chat history": "compression",
     b"You are an expert context compressor": "compression",
     b"### State Update: Agent Continuity": "compression",
-    b"Follow the user's instructions below using the provided webpage content.": "fetch",  # if urlContext failed
+    b"Follow the user's instructions below using the provided webpage content.": "fetch",  # without urlContext
 }
 _FIRST_TEXT = re.compile(rb'"text"\s*:\s*"(?:\\n)*')
 _NOTHING = msgspec.Raw(b"null")
@@ -52,30 +56,33 @@ class _Config(msgspec.Struct, frozen=True, rename="camel"):
     response_schema: _Schema | None = None
 
 
-class _Content(msgspec.Struct, frozen=True, rename="camel"):
+class _RoleFields(msgspec.Struct, frozen=True, rename="camel"):
     contents: msgspec.Raw = _NOTHING
     system_instruction: msgspec.Raw = _NOTHING
     tools: tuple[_Tool, ...] | None = None
     generation_config: _Config | None = None
 
 
-class _Body(_Content, frozen=True, rename="camel"):
-    request: _Content | None = None  # Code Assist wraps the same fields
+class _RoleBody(_RoleFields, frozen=True, rename="camel"):
+    request: _RoleFields | None = None  # Code Assist puts the same fields into this object
 
 
-_decoder = msgspec.json.Decoder(_Body)
+_decoder = msgspec.json.Decoder(_RoleBody)
 
 
 def role_of(request: Request) -> RequestRole:
-    """The role of a request. Never returns `nested`, which a header decides.
+    """Return the role of a request: what the CLI uses it for. The role `nested` is not detected
+    here; the caller detects it by a header.
 
-    The main conversation and subagents stream; all others request one complete answer. Only fields
-    that the CLI itself writes decide, and the beginning of `contents`: the rest comes from users,
-    tools and models.
+    The main conversation and subagents use streaming. Requests of all other roles ask for one
+    complete answer.
+
+    Only the fields that the CLI itself writes, and the beginning of `contents`, are examined. All
+    other fields contain text from users, tools and models, which could imitate another role.
     """
     path = request.path.partition("?")[0]
     if path.endswith(":streamGenerateContent"):
-        # Searching bytes takes 4 ms for 20 MB, decoding 10.
+        # Search the bytes first: this takes 4 ms for 20 MB; decoding takes 10 ms.
         if _SUBAGENT_TOOL.encode() not in request.raw:
             return "main"
         body = _read(request.raw)
@@ -86,9 +93,23 @@ def role_of(request: Request) -> RequestRole:
     return "other" if body is None else _utility_role(body)
 
 
+def declared_tools(request: Request) -> tuple[str, ...] | None:
+    """Return the names of the tools that the model may call in this request, in the CLI's order.
+    None if the body of the request cannot be decoded.
+    """
+    body = _read(request.raw)
+    if body is None:
+        return None
+    functions = (function for tool in body.tools or () for function in tool.function_declarations)
+    return tuple(function.name for function in functions if function.name)
+
+
 def decode_leniently(decoder: msgspec.json.Decoder[T], raw: bytes) -> T | None:
-    """Decode, or return None. The CLI sends half of a surrogate pair unchanged (`\\ud83d`), which
-    msgspec rejects: it is then read as another character."""
+    """Decode JSON with `decoder`; return None if the JSON is invalid.
+
+    The CLI may send half of a surrogate pair (`\\ud83d`), which msgspec rejects. In this case, the
+    half is replaced with another character.
+    """
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -99,13 +120,15 @@ def decode_leniently(decoder: msgspec.json.Decoder[T], raw: bytes) -> T | None:
         return None
 
 
-def _read(raw: bytes) -> _Content | None:
+def _read(raw: bytes) -> _RoleFields | None:
     body = decode_leniently(_decoder, raw)
     return body and (body.request or body)
 
 
-def _declares_subagent_tool(body: _Content) -> bool:
-    """Whether the tool is declared. A conversation that only mentions it also contains its name."""
+def _declares_subagent_tool(body: _RoleFields) -> bool:
+    """Return whether the request declares the tool `complete_task`, which only subagents have. A
+    search for the name in the body is not enough, because a conversation may mention it.
+    """
     return any(
         function.name == _SUBAGENT_TOOL
         for tool in body.tools or ()
@@ -113,7 +136,7 @@ def _declares_subagent_tool(body: _Content) -> bool:
     )
 
 
-def _utility_role(body: _Content) -> RequestRole:
+def _utility_role(body: _RoleFields) -> RequestRole:
     for tool in body.tools or ():
         if tool.google_search is not None:
             return "search"

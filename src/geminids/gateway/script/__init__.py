@@ -1,1 +1,1 @@
-"""Scripted answers in place of the API's."""
+"""Answer API requests from a script (prepared answers), without a real model."""

@@ -1,7 +1,8 @@
-"""The script of `--offline`: real tools, and a scripted model that reports their output.
+"""The script that answers in place of a model with the option `--offline`. It calls real tools of
+the CLI, and describes what they returned.
 
-It keeps no state: it decides each step from the conversation in the request. So one script serves
-many sessions, also resumed ones.
+The script has no state. It chooses each step by the conversation in the request. So one script can
+serve many sessions, including resumed ones.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ _TRUNCATED = "--- FILE CONTENT (truncated) ---"
 
 
 def offline_scene(pause: float = 0.015) -> Callable[[Request], Reply | None]:
-    """A script that lists the folder with the CLI's own tools and describes the result.
+    """Return a function that answers requests in place of a model, for a demo. Its answers call the
+    CLI's own tools to list the folder and to read one file; the last answer describes both. For a
+    request that does not ask for a streamed answer, the function returns None.
 
-    `pause` is the time in seconds between the pieces of a text, so that it appears like a stream.
+    `pause` is the time in seconds between the pieces of a text. With it, the text appears piece by
+    piece, as from a real model.
     """
 
     def answer(request: Request) -> Reply | None:
@@ -44,7 +48,7 @@ def _next_step(request: Request, pause: float) -> Reply:
                 request, [_quote_prompt(request), "No tool to look at files was offered to me."], pause
             )
         text = "I will look at the files of this folder first."
-        thought = "**Looking around**\nThe files of this folder say most about it."
+        thought = "**Looking around**\nThe list of files shows what this folder is about."
         return _reply(
             request, text, pause, thought=thought, calls=[Call("list_directory", {"dir_path": "."})]
         )
@@ -57,7 +61,7 @@ def _next_step(request: Request, pause: float) -> Reply:
     read = _result(request, "read_file")
     file = informative_file(listing)
     if read is None and file is not None and "read_file" in request.tools:
-        thought = f"**Reading {file}**\nIt is the most telling file here."
+        thought = f"**Reading {file}**\nThis file describes the folder best."
         return _reply(request, "", pause, thought=thought, calls=[Call("read_file", {"file_path": file})])
     paragraphs = [_quote_prompt(request), _describe_folder(listing)]
     if read is not None and file is not None:
@@ -66,7 +70,9 @@ def _next_step(request: Request, pause: float) -> Reply:
 
 
 def _result(request: Request, tool: str) -> tuple[str, bool] | None:
-    """The last output of a tool since the user's last prompt, and whether it is an error."""
+    """Return the latest output of the tool since the user's last prompt, and whether this output is
+    an error. Return None if there is no output.
+    """
     for result in reversed(request.turn_results):
         if result.get("name") == tool:
             response: Any = result.get("response")
@@ -103,7 +109,7 @@ def _describe_file(file: str, output: str, failed: bool) -> str:
     if heading is None or not file.lower().endswith((".md", ".markdown")):
         return f"{file} begins: “{_short(' / '.join(lines[:3]))}”"
     first_paragraph = next((line for line in lines if not line.startswith(("#", "<", "[", "!", "---"))), None)
-    more = f", and goes on: “{_short(first_paragraph)}”" if first_paragraph else ""
+    more = f", and continues: “{_short(first_paragraph)}”" if first_paragraph else ""
     return f"{file} has the heading “{_short(heading)}”{more}"
 
 
@@ -115,7 +121,7 @@ def _reply(
     request: Request, text: str, pause: float, *, thought: str | None = None, calls: list[Call] | None = None
 ) -> Reply:
     input_tokens = request.size // 4
-    # A real API takes the beginning of a conversation that it knows from its cache.
+    # A real API reads the beginning of a known conversation from its cache.
     usage = (
         Usage(input=input_tokens, cached=input_tokens * 3 // 4)
         if request.turn_results
@@ -126,7 +132,9 @@ def _reply(
 
 
 def _pieces(text: str, size: int = 24) -> Iterator[str]:
-    """Split a text into pieces of a few words, as a model streams it."""
+    """Split a text into pieces of a few words, as a model streams it. Each piece except the last
+    has at least `size` characters.
+    """
     piece = ""
     for word in re.findall(r"\s*\S+\s*", text):
         piece += word
@@ -159,7 +167,9 @@ _MAX_SIZE = 200_000
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The files and folders in a folder. `large`: files that are too large to read."""
+    """The content of the folder `folder`: the names of its files and of its folders. `large`
+    contains the names of files that are too large to read.
+    """
 
     folder: str | None
     files: tuple[str, ...] = ()
@@ -168,7 +178,8 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def read_listing(output: str) -> Listing:
-    """Parse the output of `list_directory` of any release.
+    """Parse the output of the CLI's tool `list_directory`. The formats of all CLI releases are
+    supported.
 
     >>> read_listing("Directory listing for /w:\\n[DIR] src\\na.py (4 bytes)")
     Listing(folder='/w', files=('a.py',), folders=('src',), large=frozenset())
@@ -193,12 +204,13 @@ def read_listing(output: str) -> Listing:
 
 
 def informative_file(listing: Listing) -> str | None:
-    """The file that describes the folder best: a README, else the project file, else a text file.
+    """Return the name of the file that probably describes the folder best. This is a README, or
+    else a project file such as `package.json`, or else any text file. None if there is none.
 
     >>> informative_file(Listing("/w", ("a.py", "package.json", "README.md")))
     'README.md'
     """
-    # Never a hidden file: it may contain secrets (.env).
+    # Leave out hidden files such as `.env`: they may contain secrets.
     names = [name for name in listing.files if not name.startswith(".") and name not in listing.large]
     readmes = sorted((name for name in names if name.lower().startswith("readme")), key=_readme_rank)
     if readmes:

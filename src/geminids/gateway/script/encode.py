@@ -1,4 +1,6 @@
-"""Turn a reply into the parts of an HTTP answer, as the Gemini API sends them. Pure."""
+"""Convert a reply of a script to the parts of an HTTP answer, in the form in which the Gemini API
+sends them. This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import msgspec
 
 from geminids.gateway.request import Request
 from geminids.gateway.script.script import Reply, Usage
-from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Wait
+from geminids.gateway.upstream import Body, Cut, Hang, Head, Part, Wait
 
 __all__ = ["error_body", "kind_of", "parts_of", "responses_of", "sse", "tokens_in"]
 
@@ -32,7 +34,9 @@ _EVENTS = "text/event-stream"
 
 
 def parts_of(reply: Reply, request: Request) -> Iterator[Part]:
-    """Yield all parts of this reply in order."""
+    """Yield the parts of the HTTP answer that contains this reply, in the order in which they are
+    sent.
+    """
     chunks, kind = _chunks(reply, request)
     headers = {"content-type": kind}
     if not (reply.stall or reply.cut) and kind == _JSON:
@@ -46,13 +50,13 @@ def parts_of(reply: Reply, request: Request) -> Iterator[Part]:
             yield Wait(reply.pause)
         yield Body(chunk)
     if reply.stall:
-        yield Stall()
+        yield Hang()
     if reply.cut:
         yield Cut()
 
 
 def kind_of(reply: Reply) -> str:
-    """The kind of a reply in a word or two.
+    """Return a short description of a reply for people, for example for a log.
 
     >>> kind_of(Reply(status=429)), kind_of(Reply(text="hi", stall=True))
     ('error 429', 'text, stall')
@@ -80,19 +84,21 @@ def _chunks(reply: Reply, request: Request) -> tuple[list[bytes], str]:
 
 
 def _wrap(response: dict[str, Any], request: Request) -> dict[str, Any]:
-    """The response in the form of the requested API: Code Assist wraps the answers of a model."""
+    """Return the response in the form of the API that the request is for. For Code Assist, it is
+    put into an object with the field `response`.
+    """
     is_wrapped = request.api == "code_assist" and request.method in ("stream", "generate")
     return {"response": response} if is_wrapped else response
 
 
 def sse(response: Any) -> bytes:
-    """One server-sent event.
+    """Encode a response as one server-sent event, the format of a streamed answer.
 
     >>> sse({"a": 1})
     b'data: {"a":1}\\r\\n\\r\\n'
     """
     data = msgspec.json.encode(response)
-    # The CLI treats these two characters as line ends and would lose the answer.
+    # Escape U+2028 and U+2029: the CLI treats them as line ends and would lose the answer.
     for raw, escaped in ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029")):
         data = data.replace(raw, escaped)
     return b"data: " + data + b"\r\n\r\n"
@@ -101,7 +107,9 @@ def sse(response: Any) -> bytes:
 def error_body(
     status: int, message: str | None = None, code: str | None = None, details: list[Any] | None = None
 ) -> bytes:
-    """A Google-style error."""
+    """Encode the body of an HTTP error in the form of Google's APIs. `code` is Google's name for
+    the error, such as `NOT_FOUND`. If it is None, the name that belongs to `status` is used.
+    """
     code = code or _CODES.get(status, "UNKNOWN")
     error: dict[str, Any] = {"code": status, "message": message or f"scripted error {status}", "status": code}
     if details:
@@ -110,7 +118,9 @@ def error_body(
 
 
 def responses_of(reply: Reply, request: Request) -> list[dict[str, Any]]:
-    """The `GenerateContentResponse` objects of a reply, one for each chunk."""
+    """Return the content of a reply as `GenerateContentResponse` objects of the API, one for each
+    chunk of the stream.
+    """
     model_version = reply.model_version or request.model
     if reply.blocked:
         feedback = {"promptFeedback": {"blockReason": reply.blocked}}
@@ -173,7 +183,7 @@ def _usage(reply: Reply, request: Request) -> dict[str, int]:
 
 
 def tokens_in(text: str) -> int:
-    """Estimate the tokens of a text: about four characters per token.
+    """Estimate the number of tokens in a text: about four characters per token.
 
     >>> tokens_in("hello, world")
     3
@@ -182,7 +192,9 @@ def tokens_in(text: str) -> int:
 
 
 def _merge(responses: list[dict[str, Any]]) -> dict[str, Any]:
-    """Merge all chunks into one response, as `generateContent` returns it."""
+    """Merge the chunks of a streamed answer into one response, in the form in which the method
+    `generateContent` returns it.
+    """
     if len(responses) == 1:
         return responses[0]
     merged = dict(responses[-1])

@@ -1,4 +1,6 @@
-"""Read a script from a file, in JSON (an object or an array) or JSON Lines."""
+"""Read a script (prepared replies in place of a model) from a file. The file contains JSON (an
+object or an array) or JSON Lines.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ class _ScriptObject(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load_script(path: str | Path) -> Script:
-    """Read a script file. Raises `ScriptError` with the file and the line."""
+    """Read a script (prepared replies in place of a model) from a file. Raises `ScriptError`
+    if the file cannot be read or is not a valid script; the error names the file and, if possible,
+    the line.
+    """
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -33,7 +38,8 @@ def load_script(path: str | Path) -> Script:
 
 
 def read_script(data: bytes, name: str = "script") -> Script:
-    """Read a script.
+    """Decode the content of a script file (prepared replies in place of a model). `name` is the
+    name of the file in error messages. Raises `ScriptError` if the content is not valid.
 
     >>> read_script(b'[{"text": "hi"}]').replies[0].text
     'hi'
@@ -56,7 +62,9 @@ def read_script(data: bytes, name: str = "script") -> Script:
 
 
 def _is_lines(data: bytes) -> bool:
-    """Whether the first line is a complete reply, as in JSON Lines."""
+    """Return whether the data is in the format JSON Lines. This is the case if its first line is a
+    complete reply.
+    """
     first = data.lstrip().split(b"\n", 1)[0]
     try:
         decoded = msgspec.json.decode(first)
@@ -76,7 +84,9 @@ def _read_lines(data: bytes, name: str) -> tuple[Reply, ...]:
 
 
 class _Source:
-    """The text of a script, and the line number of each byte."""
+    """Decodes the text of a script file, or one line of it, and adds the file name and the line
+    number to errors. `first` is the number of the first line in `data`.
+    """
 
     def __init__(self, data: bytes, name: str, first: int = 1) -> None:
         self._data = data
@@ -92,8 +102,8 @@ class _Source:
     def replies(self, raws: list[msgspec.Raw]) -> tuple[Reply, ...]:
         replies, at = [], 0
         for number, raw in enumerate(raws, 1):
-            # The elements are in the text in this order, so each search starts after the one
-            # before.
+            # The replies are in this order in the text, so each search starts after the previous
+            # reply.
             at = max(self._data.find(bytes(raw), at), at)
             replies.append(self.reply(raw, f"reply {number}", at))
             at += len(bytes(raw))

@@ -1,4 +1,4 @@
-"""The replies of a scripted model, as plain values."""
+"""The types for the replies of a scripted model (prepared answers in place of a model)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Call", "Reply", "ReplyFields", "Script", "ScriptLike", "Usage", "mak
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One tool call of the model."""
+    """A tool call in an answer of the scripted model."""
 
     name: str
     args: dict[str, Any] = {}
@@ -23,10 +23,12 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Tokens as the model reports them. `input` includes `cached`; `output` does not include
-    `thinking`.
+    """The token counts that a scripted answer reports. `input` includes `cached`. `output` does not
+    include `thinking`.
 
-    Missing values are estimated from the texts; `total` is input + output + thinking + tool.
+    If `input`, `output` or `thinking` is None, the number is estimated from the texts. If `cached`
+    or `tool` is None, it is not reported. If `total` is None, it is input + output + thinking +
+    tool.
     """
 
     input: int | None = None
@@ -38,13 +40,15 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """One answer of the scripted model: its content, its faults, and which requests it is for.
+    """One answer of the scripted model: its content, its errors and pauses, and the requests that
+    it answers.
 
     >>> Reply(text="hi").text, Reply(status=429).status
     ('hi', 429)
     """
 
-    # The content, in this order. Each item of a list is sent as one chunk.
+    # The content, sent in this order. Each item of a list is sent as one chunk. `raw` are complete
+    # response objects, and `garbage` is text that is no valid answer.
     thought: str | list[str] | None = None
     text: str | list[str] | None = None
     calls: list[Call] = []
@@ -52,52 +56,58 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     garbage: str | list[str] | None = None
     empty: bool = False
     blocked: str | None = None
-    # The end of the answer.
+    # The end of the answer: the finish reason, the tokens, and the name of the model that answered.
     finish: str | None = "STOP"
     usage: Usage | None = None
     model_version: str | None = None
-    # An HTTP error instead of an answer.
+    # An HTTP error in place of an answer, if `status` is 400 or more.
     status: int = 200
     error: str | None = None
     error_status: str | None = None
     details: list[Any] = []
     headers: dict[str, str] = {}
-    # Timing in seconds, and whether the answer stalls or is cut.
+    # `delay` is the wait in seconds before the answer, and `pause` the wait between chunks. With
+    # `stall`, the answer stops without an end; with `cut`, the connection breaks.
     delay: float = 0
     pause: float = 0
     stall: bool = False
     cut: bool = False
-    # Which requests it is for, and for how many (None: no limit).
+    # `when` is a regular expression for the last user text, and `method` the API method. `times` is
+    # how many requests the reply answers (None: no limit).
     when: str | None = None
     method: Literal["stream", "generate", "any"] = "stream"
     times: int | None = 1
 
     def __post_init__(self) -> None:
-        # ValueError, because msgspec adds the place in the file to it.
+        # Raise ValueError: msgspec catches it and adds the position in the file to its message.
         if not 200 <= self.status <= 599:
-            raise ValueError(f"status must be from 200 to 599, not {self.status}")
+            raise ValueError(f"`status` must be from 200 to 599, not {self.status}")
         if self.times is not None and self.times < 1:
-            raise ValueError(f"times must be 1 or more, or null for no limit, not {self.times}")
+            raise ValueError(f"`times` must be 1 or more, or null for no limit, not {self.times}")
         if self.delay < 0 or self.pause < 0:
-            raise ValueError("delay and pause must be 0 seconds or more")
+            raise ValueError("`delay` and `pause` must be 0 seconds or more")
         if self.stall and self.cut:
-            raise ValueError("a reply can have stall or cut, not both")
+            raise ValueError("a reply can have `stall` or `cut`, not both")
         if self.when is not None:
             try:
                 re.compile(self.when)
             except re.error as error:
-                raise ValueError(f"when is not a regular expression: {error}") from None
+                raise ValueError(f"`when` is not a valid regular expression: {error}") from None
 
 
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Replies in order, and the default for requests that match none of them."""
+    """Prepared answers in place of a model. `replies` are used in their order. `default` answers
+    the requests for which no reply is left.
+    """
 
     replies: tuple[Reply, ...] = ()
     default: Reply = Reply(text="(the script has no further reply)", times=None)
 
 
 class ReplyFields(TypedDict, total=False):
-    """The fields of a `Reply` as keywords; calls may be written as `(name, args)`."""
+    """The fields of a `Reply` as keyword arguments. A tool call in `calls` may be a `Call` or a
+    pair `(name, args)`.
+    """
 
     thought: str | list[str] | None
     text: str | list[str] | None
@@ -124,7 +134,8 @@ class ReplyFields(TypedDict, total=False):
 
 
 def make_reply(fields: ReplyFields) -> Reply:
-    """Build a reply from keywords. Calls may be tuples and usage may be a dictionary.
+    """Create a `Reply` from its fields. Tool calls may be pairs `(name, args)`, and `usage` may be
+    a dictionary. Raises `ValueError` if a field is not valid.
 
     >>> make_reply({"calls": [("read_file", {"file_path": "a"})]}).calls
     [Call(name='read_file', args={'file_path': 'a'}, id=None)]
@@ -138,5 +149,5 @@ def make_reply(fields: ReplyFields) -> Reply:
     return Reply(**values)
 
 
-# A callable may return None: then the default replies apply.
+# If a callable returns None, a default reply is used.
 ScriptLike = Script | Sequence[Reply] | Callable[["Request"], Reply | None] | None

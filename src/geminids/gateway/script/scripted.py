@@ -1,4 +1,6 @@
-"""An upstream that answers from a script. Utility requests of the CLI get default replies."""
+"""Answer requests from a script (prepared replies in place of a model). Utility requests of the
+CLI, for example of the model router, get default replies.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _PICTURE_TOKENS = 258
 
 
 class Scripted:
-    """Picks the reply for each request, and counts how often each was used."""
+    """Answers each request with a reply of the script. Each reply is used at most `Reply.times`
+    times.
+    """
 
     def __init__(self, script: ScriptLike = None) -> None:
         self._function = script if callable(script) else None
@@ -41,15 +45,21 @@ class Scripted:
             yield part
 
     def pick(self, request: Request) -> Reply:
-        """The reply for this request. Replies with a matching `when` come first, then the others in
-        their order."""
+        """Return the reply to this request. The script is used only if the request asks for content
+        (methods `stream` and `generate`); other requests get fixed replies.
+
+        If the script is a function, the function is called first. If it returns None, or if the
+        script is a list of replies, the first reply for this method is used whose `when` (a regular
+        expression) matches the last user text. If none matches, the first reply for this method
+        without `when` is used, and else a default reply.
+        """
         if request.method not in ("stream", "generate"):
             return _reply_to_other(request)
         reply = self._function(request) if self._function is not None else None
         if reply is None:
             reply = self._take(request)
         if reply is None and request.method == "generate":
-            # Utility requests of the CLI must not use up the replies for the conversation.
+            # A utility request must not use up a reply that is meant for the conversation.
             reply = default_reply(request)
         return self.default if reply is None else reply
 
@@ -89,8 +99,9 @@ def _reply_to_other(request: Request) -> Reply:
 
 
 def _account_answer(request: Request) -> dict[str, Any]:
-    """Code Assist's answer for an account that is set up. The CLI needs the tier and the project
-    (setup.ts)."""
+    """Return Code Assist's answer about an account that is ready to use. The CLI needs two values
+    in it: the tier (the kind of subscription) and the project (setup.ts).
+    """
     requested = request.body.get("cloudaicompanionProject") if isinstance(request.body, dict) else None
     project = requested if isinstance(requested, str) else "scripted"
     if request.path.endswith(":loadCodeAssist"):
@@ -102,20 +113,23 @@ def _account_answer(request: Request) -> dict[str, Any]:
 
 
 def _count_tokens(request: Request) -> int:
-    """Count the tokens. Each picture has the same cost: counted as text, its base64 would exceed
-    every context."""
+    """Estimate the number of tokens in a request. Each picture counts as 258 tokens. If its base64
+    data were counted as text, it would exceed the context window of every model.
+    """
     parts = [part for content in request.contents for part in content.get("parts") or ()]
     texts = [part for part in parts if not (isinstance(part, dict) and "inlineData" in part)]
     return tokens_in(msgspec.json.encode(texts).decode()) + _PICTURE_TOKENS * (len(parts) - len(texts))
 
 
-# Choices that let a scripted run continue: the model for the router, and the end of the turn for
-# the next-speaker check.
+# Values to choose if a schema allows several: "flash" for the model router, and "user" for the
+# question who speaks next, because it ends the turn.
 _PREFERRED = ("flash", "user")
 
 
 def default_reply(request: Request) -> Reply | None:
-    """A reply for a request with a JSON schema; None for other requests."""
+    """Return a reply that contains valid JSON, for a request that asks for JSON. None for other
+    requests.
+    """
     config = request.config
     schema = config.get("responseJsonSchema") or config.get("responseSchema")
     if schema is None and config.get("responseMimeType") != "application/json":
@@ -124,7 +138,7 @@ def default_reply(request: Request) -> Reply | None:
 
 
 def fill(schema: Any) -> Any:
-    """A minimal value that matches a JSON schema.
+    """Return a small value that matches this JSON schema.
 
     >>> fill({"type": "OBJECT", "properties": {"model_choice": {"type": "STRING", "enum": ["pro", "flash"]}}})
     {'model_choice': 'flash'}
@@ -151,7 +165,7 @@ def _fill_type(schema: dict[str, Any]) -> Any:
     if kind == "array":
         return [fill(schema.get("items"))] * int(schema.get("minItems") or 0)
     if kind in ("integer", "number"):
-        # Only the description says that the router's score is 1-100. With 0 the CLI would use the
-        # most expensive model.
+        # The router asks for a score from 1 to 100, but only the description of the field says so.
+        # With 0, the CLI would use the most expensive model.
         return schema.get("minimum", 1 if kind == "integer" else 0)
     return {"string": "scripted", "boolean": False}.get(kind)

@@ -1,1 +1,1 @@
-"""The HTTP server of the gateway."""
+"""The HTTP server of the gateway. It runs in its own thread."""

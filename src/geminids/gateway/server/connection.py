@@ -1,6 +1,8 @@
-"""One client's connection: read HTTP/1.1 requests, send the upstream's answers.
+"""Serve the connection of one client: read HTTP/1.1 requests, and send the answers of the upstream
+(the object that answers requests).
 
-The gateway's thread imports this module late, because it imports anyio and h11.
+The gateway imports this module only when it begins to answer, because the module imports anyio and
+h11, which are slow.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import h11
 from geminids.gateway.forward.connection import TcpConnection
 from geminids.gateway.request import Request
 from geminids.gateway.script.encode import error_body
-from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Upstream, UpstreamFault, Wait, closing
+from geminids.gateway.upstream import Body, Cut, Hang, Head, Part, Upstream, UpstreamFault, Wait, closing
 from geminids.log import get_logger
 
 __all__ = ["MAX_BODY", "Connection", "GatewayHooks"]
@@ -22,15 +24,16 @@ __all__ = ["MAX_BODY", "Connection", "GatewayHooks"]
 _log = get_logger("gateway")
 
 MAX_BODY = 256 * 1024 * 1024
-# Requests without a valid token are refused anyway: they must not fill the host's memory.
+# Limit of the body of a request without a valid token. Such a request is refused, so its body must
+# not fill the memory.
 _MAX_BODY_WITHOUT_TOKEN = 64 * 1024
-# Close a connection without a request after this time: on loopback, no client with a token is so
-# slow.
+# Close a connection that has sent no complete request after this many seconds. A client with a
+# token is on the same machine and never takes so long.
 _FIRST_REQUEST_SECONDS = 60.0
 
 
 class GatewayHooks(Protocol):
-    """What a connection needs from its gateway."""
+    """Interface of the gateway for its connections: the methods that a connection calls."""
 
     upstream: Upstream
 
@@ -42,19 +45,21 @@ class GatewayHooks(Protocol):
 
 
 class _Reset(Exception):
-    """Reset this connection."""
+    """Raised to close the connection to the client with a TCP reset (RST)."""
 
 
 class _ClientLeft(Exception):
-    """The client has disconnected."""
+    """Raised when the client has disconnected."""
 
 
 class _TooBig(Exception):
-    """The body is larger than the limit."""
+    """Raised when the body of a request is larger than the limit."""
 
 
 class Connection:
-    """Serves requests on one connection until either side ends it."""
+    """Serves the requests of a client on one connection, until either side closes the
+    connection.
+    """
 
     def __init__(self, tcp: TcpConnection, gateway: GatewayHooks) -> None:
         self._tcp = tcp
@@ -70,15 +75,17 @@ class Connection:
         except h11.RemoteProtocolError as error:
             self._gateway.failed(f"a client sent invalid HTTP: {error}")
             await self._refuse(error.error_status_hint or 400, str(error))
-        except _TooBig:
-            await self._refuse(413, f"the body is larger than {MAX_BODY} bytes")
+        except _TooBig as error:
+            await self._refuse(413, str(error))
         except _Reset:
             self._tcp.reset()
         except (_ClientLeft, OSError):
             pass
 
     async def _serve_request(self) -> bool:
-        """Serve one request. Returns whether another may follow on this connection."""
+        """Read and answer one request. Return whether the client may send another request on this
+        connection.
+        """
         request: Request | None = None
         with anyio.move_on_after(math.inf if self._has_served else _FIRST_REQUEST_SECONDS):
             request = await self._read()
@@ -106,7 +113,7 @@ class Connection:
             pieces.append(piece.data)
             size += len(piece.data)
             if size > limit:
-                raise _TooBig
+                raise _TooBig(f"the body of the request is larger than {limit} bytes")
         if not isinstance(piece, h11.EndOfMessage):
             return None
         body = b"".join(pieces)
@@ -120,7 +127,9 @@ class Connection:
         return event
 
     async def _answer_while_connected(self, request: Request) -> None:
-        """Answer, and stop as soon as the client disconnects."""
+        """Send the answer to a request. If the client disconnects, stop immediately and set
+        `_client_left`.
+        """
         with anyio.CancelScope() as scope, self._tcp.on_end(scope.cancel):
             try:
                 await self._answer(request)
@@ -140,8 +149,8 @@ class Connection:
             self._gateway.failed(f"request {request.n}: {fault.kind}: {fault.message}")
             raise _Reset from None
         except Exception as error:
-            _log.warning("request %d: writing its answer failed", request.n, error=error)
-            self._gateway.failed(f"request {request.n}: {type(error).__name__}: {error}")
+            _log.warning("the answer to request %d could not be written", request.n, error=error)
+            self._gateway.failed(f"the answer to request {request.n} failed: {type(error).__name__}: {error}")
             if self._http.our_state is not h11.SEND_RESPONSE:
                 raise _Reset from None
             await self._refuse(500, f"the script failed: {type(error).__name__}: {error}", close=False)
@@ -156,7 +165,7 @@ class Connection:
             await self._send(h11.Response(status_code=part.status, headers=list(part.headers.items())))
         elif isinstance(part, Wait):
             await anyio.sleep(part.seconds)
-        elif isinstance(part, Stall):
+        elif isinstance(part, Hang):
             await anyio.sleep(math.inf)
         elif isinstance(part, Cut):
             raise _Reset

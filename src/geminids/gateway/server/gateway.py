@@ -1,4 +1,6 @@
-"""The gateway: a Gemini API on 127.0.0.1, in its own thread."""
+"""The gateway: a local server on 127.0.0.1 that looks like the Gemini API to the CLI. It runs in
+its own thread.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ import contextvars
 import errno
 import os
 import socket
-import sys
 import threading
 import time
 from collections import deque
@@ -32,13 +33,15 @@ __all__ = ["Gateway"]
 
 _log = get_logger("gateway")
 
-# The CLI sleeps 5 s for each connection that the listener drops in a burst.
+# The length of the queue of connections that are not accepted yet. If the queue is full, the system
+# drops a new connection, and the CLI waits 5 s before it tries again.
 _BACKLOG = 4096
 _MAX_ERRORS = 1000
 
 
 class Gateway:
-    """A Gemini API on loopback that answers from a script, or from another upstream.
+    """A local server that looks like the Gemini API to the CLI. Its answers come from a script
+    (prepared replies) or from another upstream (an object that answers requests).
 
     >>> from geminids.gateway import Gateway, Reply
     >>> with Gateway([Reply(text="hi")]) as gateway:
@@ -55,9 +58,15 @@ class Gateway:
         on_answer: Callable[[Request, str], None] | None = None,
         on_end: Callable[[str], None] | None = None,
     ) -> None:
-        """`keep`: how many requests to remember (default: all). `on_answer(request, kind)` is
-        called in the gateway's thread when an answer begins, `on_end(reason)` when the thread
-        ends."""
+        """Create a gateway. `start` opens it.
+
+        `script` contains the prepared replies, or is an upstream (an object that answers requests).
+        `port` is the port to listen on; 0 means any free port. `keep` is the number of latest
+        requests to store; None stores all.
+
+        The gateway's thread calls `on_answer(request, kind)` when an answer begins; `kind`
+        describes the answer in a few words. It calls `on_end(reason)` when the gateway ends.
+        """
         self.upstream: Upstream = script if isinstance(script, Upstream) else _scripted(script)
         self._requested_port = port
         self._on_answer = on_answer
@@ -79,24 +88,30 @@ class Gateway:
     # Start and stop.
 
     def start(self) -> Self:
-        """Open the port and start to answer. Returns at once: connections wait in the backlog until
-        the thread runs."""
+        """Open the port and start to answer requests. This method returns immediately. Connections
+        that arrive before the gateway's thread runs must wait. Raises the errors of `listen` and
+        `begin`.
+        """
         self.listen()
         self.begin()
         return self
 
     def listen(self) -> None:
-        """Open the port. Connections wait in the backlog until `begin`."""
+        """Open the port. Connections are accepted by the system, but get no answer until `begin` is
+        called. Raises `GeminidsError` if the port cannot be opened, or was opened before.
+        """
         if self._socket is not None:
-            raise GeminidsError("this gateway is already started")
+            raise GeminidsError(
+                "this gateway is already started", hint="Create a new Gateway for each start."
+            )
         listener: socket.socket | None = None
         try:
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", self._requested_port))
             listener.listen(_BACKLOG)
-            # A port can be opened even if the loopback interface is down. A UDP `connect` checks
-            # the route without sending anything.
+            # Check that 127.0.0.1 is reachable: a port can be opened even if the loopback interface
+            # is down. A UDP `connect` checks the route without sending anything.
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
                 probe.connect(listener.getsockname())
         except (OSError, OverflowError) as error:
@@ -112,12 +127,22 @@ class Gateway:
         self._port = listener.getsockname()[1]
 
     def begin(self) -> None:
-        """Start to answer. A second call has no effect."""
-        if sys.version_info < (3, 12):
-            # anyio parses its own source when it is imported (anyio/_lazyimport.py). If two threads
-            # do so at once, Python 3.11 raises "AST constructor recursion depth mismatch" (CPython
-            # gh-106905).
-            import anyio.abc  # noqa: F401
+        """Start to answer requests, in a new thread. The port must be open. A second call has no
+        effect. Raises `GeminidsError` if the thread cannot be started.
+        """
+        # Import the modules of the thread here, before it starts: if two threads parse Python
+        # source at once, Python 3.11 can raise "AST constructor recursion depth mismatch" (CPython
+        # gh-106905). anyio parses its own source when it is imported, and pytest parses each of our
+        # modules, because we have a pytest plugin.
+        with importing():
+            import anyio._backends._asyncio  # noqa: F401
+
+            import geminids.gateway.server.accept
+            import geminids.gateway.server.connection  # noqa: F401
+
+            prepare = getattr(self.upstream, "prepare", None)
+            if prepare is not None:
+                prepare()
         with self._changed:
             if self._thread is not None or self._stopped:
                 return
@@ -132,19 +157,23 @@ class Gateway:
             self._thread = thread
 
     def _new_thread(self) -> threading.Thread:
-        # An empty context: otherwise libraries in the thread would detect the caller's event loop.
+        # Use an empty context: otherwise libraries in the thread would detect the caller's event
+        # loop.
         target = contextvars.Context().run
         return threading.Thread(target=target, args=(self._run_thread,), name="geminids-gateway", daemon=True)
 
     def close(self) -> None:
-        """Drop all connections, also stalled ones, and end the thread. A second call has no
-        effect."""
+        """Close all connections, including those that wait for an answer, and wait until the
+        gateway's thread has ended. A second call has no effect.
+        """
         self.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def stop(self) -> None:
-        """Close without waiting for the thread to end."""
+        """Close all connections and end the gateway's thread. This method does not wait for the end
+        of the thread.
+        """
         if self._is_forked_child:
             return
         with self._changed:
@@ -160,7 +189,7 @@ class Gateway:
 
     @property
     def ended(self) -> bool:
-        """Whether it does not answer any more."""
+        """Whether the gateway no longer answers requests."""
         return (
             self._stopped
             or self._is_forked_child
@@ -169,8 +198,10 @@ class Gateway:
 
     @property
     def _is_forked_child(self) -> bool:
-        """Whether this process was forked from the one that serves. It has no gateway thread, and a
-        lock that the thread held at the fork is never released."""
+        """Whether this process is a fork of the process that opened the gateway. A fork has no
+        gateway thread. If the thread held a lock at the time of the fork, the fork's copy of the
+        lock is never released.
+        """
         return self._pid not in (None, os.getpid())
 
     def __enter__(self) -> Self:
@@ -186,7 +217,7 @@ class Gateway:
     @property
     def port(self) -> int:
         if self._port is None:
-            raise GeminidsError("this gateway is not started")
+            raise GeminidsError("this gateway is not started", hint="Call `start()`, or use a `with` block.")
         return self._port
 
     @property
@@ -195,8 +226,9 @@ class Gateway:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables to set in the CLI's environment. The key is a placeholder: no real key is
-        needed."""
+        """The environment variables with which the CLI uses this gateway. The API key in them is a
+        placeholder, because the gateway needs no real key.
+        """
         return {
             "GOOGLE_GEMINI_BASE_URL": self.url,
             "GEMINI_API_KEY": "offline-no-key-needed",
@@ -205,19 +237,21 @@ class Gateway:
 
     @property
     def requests(self) -> list[Request]:
-        """A copy of the requests so far, oldest first."""
+        """The requests that the gateway has stored, the oldest one first. The list is a copy."""
         with self._changed:
             return list(self._requests)
 
     @property
     def gone(self) -> list[Request]:
-        """The requests whose client disconnected before the end of the answer."""
+        """The requests whose client disconnected before the answer was complete, the oldest one
+        first.
+        """
         with self._changed:
             return list(self._gone)
 
     @property
     def errors(self) -> list[str]:
-        """Errors inside the gateway, and of clients that sent invalid HTTP."""
+        """Messages about errors inside the gateway, and about clients that sent invalid HTTP."""
         with self._changed:
             return list(self._errors)
 
@@ -227,38 +261,55 @@ class Gateway:
             return self._open
 
     def wait_for_requests(self, count: int = 1, timeout: float = 10) -> bool:
-        """Wait until `count` requests have arrived. Returns False after `timeout`."""
+        """Wait until the gateway has received `count` requests since its creation. Return True
+        then, or False if this takes more than `timeout` seconds.
+        """
         return self.wait_until(lambda: self._count >= count, timeout)
 
     def wait_until(self, holds: Callable[[], bool], timeout: float = 10) -> bool:
-        """Wait until `holds()` is true. It is called again whenever a request, an answer or a
-        connection changes."""
+        """Wait until `holds()` returns true. Return True then, or False after `timeout` seconds.
+
+        `holds` is called again after each new request, each client that disconnects, each error,
+        and each opened or closed connection.
+        """
         with self._changed:
             return self._changed.wait_for(holds, timeout)
 
     # The script.
 
     def reply(self, **fields: Unpack[ReplyFields]) -> Reply:
-        """Add one reply to the script: `gateway.reply(text="hi")`,
-        `gateway.reply(calls=[("glob", {…})])`."""
+        """Add one reply to the script, and return it. For example: `gateway.reply(text="hi")` or
+        `gateway.reply(calls=[("glob", {…})])`.
+
+        Raises `GeminidsError` if the gateway does not answer from a script, and `ValueError` if a
+        field is not valid.
+        """
+        # Imported late (4 ms), because this module is loaded before the CLI is spawned.
         from geminids.gateway.script.script import make_reply
         from geminids.gateway.script.scripted import Scripted
 
         if not isinstance(self.upstream, Scripted):
-            raise GeminidsError("replies can be added only to a scripted gateway")
+            raise GeminidsError(
+                "a reply cannot be added: this gateway does not answer from a script",
+                hint="Create the gateway without an upstream: `Gateway()`.",
+            )
         reply = make_reply(fields)
         self.upstream.add(reply)
         return reply
 
     def when(self, pattern: str, **fields: Unpack[ReplyFields]) -> Reply:
-        """Add a reply for requests whose last user text matches this regular expression."""
+        """Add a reply for requests whose last user text matches the regular expression `pattern`.
+        Return the reply. Raises the same errors as `reply`.
+        """
         fields["when"] = pattern
         return self.reply(**fields)
 
-    # Called by its connections (see `connection.GatewayHooks`).
+    # The gateway's connections call these methods (see `connection.GatewayHooks`).
 
     def has_known_token(self, target: str, headers: dict[str, str]) -> bool:
-        """Whether the request has a known token. Only then is a large body read."""
+        """Return whether a request with this URL and these headers contains a token that the
+        gateway knows. Only such a request may have a large body.
+        """
         knows = getattr(self.upstream, "knows", None)
         return True if knows is None else bool(knows(key_of(target, headers)))
 
@@ -288,20 +339,13 @@ class Gateway:
 
     def _run_thread(self) -> None:
         try:
-            with importing():
-                import anyio
+            import anyio
 
-                import geminids.gateway.server.accept
-                import geminids.gateway.server.connection  # noqa: F401
-
-                prepare = getattr(self.upstream, "prepare", None)
-                if prepare is not None:
-                    prepare()
             anyio.run(self._serve, backend="asyncio")
-        except BaseException as error:  # nothing above this would report it
+        except BaseException as error:  # a thread has no caller that could report the error
             reason = f"{type(error).__name__}: {error}"
-            _log.error("the gateway ended", error=error)
-            self.failed(f"the gateway ended: {reason}")
+            _log.error("the gateway failed", error=error)
+            self.failed(f"the gateway failed: {reason}")
         else:
             reason = "it was closed"
         finally:
@@ -331,7 +375,7 @@ class Gateway:
 
         assert self._socket is not None
         loop = asyncio.get_running_loop()
-        for name in ("_ssock", "_csock"):  # the loop's own socket pair, for `call_soon_threadsafe`
+        for name in ("_ssock", "_csock"):  # the loop's own sockets, for `call_soon_threadsafe`
             if isinstance(sock := getattr(loop, name, None), socket.socket):
                 close_in_child(sock)
         with anyio.CancelScope() as scope:
@@ -348,20 +392,27 @@ class Gateway:
 
 
 def _port_hint(error: OSError | OverflowError, port: int) -> str:
-    """The hint for a port that cannot be opened."""
+    """Return a hint for the user that says what to do if the port cannot be opened because of this
+    error.
+    """
     code = getattr(error, "errno", None)
     if code in (errno.EMFILE, errno.ENFILE):
         return "Too many files are open: raise the limit (ulimit -n), or run fewer agents at once."
     if code in (errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL):
         return "The loopback interface is down: turn it on (ip link set lo up)."
     if code in (errno.EACCES, errno.EPERM):
-        return "Allow this process to open a socket on 127.0.0.1: a sandbox forbids it, or the port is below 1024."
+        return (
+            "A sandbox forbids this process to open a socket on 127.0.0.1, or the port is below 1024. "
+            "Allow it, or use another port."
+        )
     if port:
         return "Use another port, or 0 for any free port."
     return "Allow this process to listen on 127.0.0.1: the CLI sends its requests there."
 
 
 def _scripted(script: ScriptLike) -> Upstream:
-    from geminids.gateway.script.scripted import Scripted  # late: runs use another upstream
+    # Imported late (4 ms): runs need no script, and they load this module before the CLI is
+    # spawned.
+    from geminids.gateway.script.scripted import Scripted
 
     return Scripted(script)

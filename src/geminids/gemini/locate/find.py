@@ -1,9 +1,12 @@
-"""Find the Gemini CLI for a run: the requested one, otherwise the first that the search finds."""
+"""Find the Gemini CLI for a run: the one that the caller asks for, or else the first one that is
+found.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -13,11 +16,11 @@ import msgspec
 from geminids.config.paths import Places
 from geminids.errors import CliMissing, NodeMissing, ToolchainError
 from geminids.gemini.features import release_of
-from geminids.gemini.locate.cli import PACKAGE, Gemini, Origin, Package, identify, package_in
+from geminids.gemini.locate.cli import PACKAGE, Gemini, Origin, Package, identify, package_in, run_version
 from geminids.gemini.locate.node import Node, find_node
+from geminids.gemini.locate.probe import load_probe, time_limit
 from geminids.gemini.locate.search import common_places, on_path
 from geminids.gemini.versions import Version
-from geminids.redact import is_secret_name
 
 __all__ = ["Availability", "Installed", "find", "installed", "is_available", "record_of"]
 
@@ -25,7 +28,13 @@ _HINT = "Run: geminids install (or set GEMINI_CLI_PATH)"
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The contents of `geminids.json` in a managed install."""
+    """The content of `geminids.json`, the file that geminids writes into the folder of each release
+    that it installs.
+
+    `installed_at` is the time of the installation in Unix seconds. `bytes` is the size of the
+    installed files. `tag` is the npm tag that was installed, such as `latest`; None for an exact
+    version.
+    """
 
     version: str
     installed_at: int
@@ -35,7 +44,11 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Availability(NamedTuple):
-    """Whether Gemini CLI can be started, and why or why not."""
+    """Whether Gemini CLI can be started on this machine.
+
+    If `ok` is True, `reason` says which CLI was found. If `ok` is False, `reason` says why it
+    cannot be started.
+    """
 
     ok: bool
     reason: str
@@ -44,11 +57,17 @@ class Availability(NamedTuple):
 def find(
     wanted: str | None = None, *, environ: Mapping[str, str] | None = None, places: Places | None = None
 ) -> Gemini:
-    """Find the Gemini CLI to run. `wanted` is a version or tag that geminids installed, or a path.
+    """Find the Gemini CLI to run. Raises `ToolchainError` if there is none.
 
-    Without `wanted`, it searches `GEMINI_CLI_PATH`, PATH, managed installs, then the folders of
-    package and version managers. It returns an unsupported release only if it finds no supported
-    one; a run then rejects it. It starts a process only for a program that it has not seen before.
+    `wanted` is a version or tag that geminids has installed, or the path of a CLI. If `wanted` is
+    None, the path in `GEMINI_CLI_PATH` is used. If that variable is not set, these places are
+    searched in this order: PATH, the releases that geminids has installed, and the folders of
+    package and version managers.
+
+    In this search, a program that prints no version is returned only if no supported release is
+    found. An unsupported release is returned only if nothing else is found; a run then rejects this
+    release. If the version of a program cannot be read from its files, the program is started once
+    with `--version`; the version is cached.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
@@ -58,29 +77,37 @@ def find(
     if named:
         return _at(_path_of(named, environ), "GEMINI_CLI_PATH", environ, places)
     looked: list[str] = []
+    unknown: Gemini | None = None
     too_old: Gemini | None = None
     for gemini in _search(environ, places, looked):
-        if gemini.release.is_supported:
+        if not gemini.release.is_supported:
+            too_old = too_old or gemini
+        elif gemini.version is None:
+            unknown = unknown or gemini
+        else:
             return gemini
-        too_old = too_old or gemini
-    if too_old is not None:
-        return too_old
+    if (other := unknown or too_old) is not None:
+        return other
     raise CliMissing("Gemini CLI was not found", hint=_HINT, looked=looked)
 
 
 def installed(places: Places, *, environ: Mapping[str, str] | None = None) -> list[Gemini]:
-    """Return the releases that geminids has installed, newest first."""
+    """Return the releases of Gemini CLI that geminids has installed, the newest one first. If no
+    Node is found to run them, their `node` is None.
+    """
     environ = os.environ if environ is None else environ
     packages = _managed(places)
     try:
         node = find_node(places, environ=environ) if packages else None
     except NodeMissing:
-        node = None  # list them anyway; `find` reports the missing Node
+        node = None  # return the releases without a Node; `find` reports that it is missing
     return [_gemini(package, node) for package in packages]
 
 
 def record_of(version: str, places: Places) -> Installed | None:
-    """Return the install record of `version`; None if it is missing or invalid."""
+    """Return the content of `geminids.json`, the file that geminids writes for each version that it
+    installs. None if the file is missing or invalid.
+    """
     try:
         return msgspec.json.decode((places.releases / version / "geminids.json").read_bytes(), type=Installed)
     except (OSError, msgspec.MsgspecError):
@@ -94,28 +121,39 @@ def is_available(
     places: Places | None = None,
     timeout: float = 10.0,
 ) -> Availability:
-    """Check that Gemini CLI starts (with `--version`) and that geminids supports its release."""
-    from geminids.config.paths import private_dir
-    from geminids.gemini.locate.probe import run_command
+    """Return whether Gemini CLI can be started with `--version` and geminids supports its release.
+    The result also contains the reason.
 
+    `wanted` is a version, a tag or a path, as in `find`. Finding and starting the CLI together take
+    at most `timeout` seconds. Afterwards, no process of the CLI is left, and no file that the CLI
+    has written.
+    """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
-    try:
-        gemini = find(wanted, environ=environ, places=places)
-    except ToolchainError as error:
-        return Availability(False, error.message)
-    if refused := gemini.release.why_refused:
-        return Availability(False, refused)
-    probe_environ = {name: value for name, value in environ.items() if not is_secret_name(name)}
-    probe_environ["GEMINI_CLI_NO_RELAUNCH"] = "true"
-    argv = (*gemini.command(places), "--version")
-    result = run_command(argv, environ=probe_environ, cwd=private_dir(places.root), timeout=timeout)
+    began = time.time()
+    with time_limit(timeout):
+        try:
+            gemini = find(wanted, environ=environ, places=places)
+        except ToolchainError as error:
+            return Availability(False, error.message)
+        if refused := gemini.release.why_refused:
+            return Availability(False, refused)
+        probe = load_probe(places, gemini.entry)
+        if probe is not None and probe.version is not None and probe.at >= began:
+            return _available(probe.version, gemini)  # the search has just started it
+        result = run_version(gemini.command(places), places, environ, timeout=timeout)
     if result.code == 0:
-        version = result.out.strip() or "of unknown version"
-        return Availability(True, f"Gemini CLI {version} at {gemini.entry}")
+        words = result.out.split()
+        if not words or Version.parse(words[-1]) is None:
+            return Availability(False, f"{gemini.entry} --version prints no version: it is not Gemini CLI")
+        return _available(words[-1], gemini)
     errors = result.err.strip().splitlines()
     ended = f"exit code {result.code}" if result.code is not None else "did not finish"
     return Availability(False, f"{gemini.entry} --version: {ended}" + (f": {errors[-1]}" if errors else ""))
+
+
+def _available(version: str, gemini: Gemini) -> Availability:
+    return Availability(True, f"Gemini CLI {version} at {gemini.entry}")
 
 
 def _wanted(wanted: str, environ: Mapping[str, str], places: Places) -> Gemini:
@@ -137,16 +175,20 @@ def _path_of(named: str, environ: Mapping[str, str]) -> Path:
         return Path(named).expanduser()
     for path in on_path(environ, (named,)):
         return path
-    raise CliMissing(f"GEMINI_CLI_PATH names {named}: not on PATH", hint=_HINT, looked=[f"PATH: no {named}"])
+    raise CliMissing(
+        f"GEMINI_CLI_PATH is {named!r}, but PATH has no such program",
+        hint=_HINT,
+        looked=[f"PATH: no {named}"],
+    )
 
 
 def _at(path: Path, origin: Origin, environ: Mapping[str, str], places: Places) -> Gemini:
     gemini = identify(path.absolute(), origin, places, environ)
     if isinstance(gemini, Gemini):
         return gemini
-    source = "GEMINI_CLI_PATH names" if origin == "GEMINI_CLI_PATH" else "no Gemini CLI at"
+    source = " (from GEMINI_CLI_PATH)" if origin == "GEMINI_CLI_PATH" else ""
     hint = "Use the path of Gemini CLI's script, its folder or a gemini executable."
-    raise CliMissing(f"{source} {path}: {gemini}", hint=hint, looked=[f"{path}: {gemini}"])
+    raise CliMissing(f"no Gemini CLI at {path}{source}: {gemini}", hint=hint, looked=[f"{path}: {gemini}"])
 
 
 def _search(environ: Mapping[str, str], places: Places, looked: list[str]) -> Iterator[Gemini]:
@@ -162,7 +204,7 @@ def _search(environ: Mapping[str, str], places: Places, looked: list[str]) -> It
             looked.append(f"{path}: {gemini}")
     if len(looked) == count:
         looked.append("PATH: no gemini")
-    # Releases come first: an installed preview or nightly does not become the default.
+    # Try final releases first, so that an installed preview or nightly does not become the default.
     for package in sorted(_managed(places), key=lambda package: "-" in package.version):
         yield _gemini(package, find_node(places, environ=environ))
     looked.append(f"{places.releases}: nothing installed")
@@ -180,7 +222,7 @@ def _search(environ: Mapping[str, str], places: Places, looked: list[str]) -> It
 def _matches(version: str, wanted: str, places: Places) -> bool:
     if version == wanted.removeprefix("v"):
         return True
-    if re.fullmatch(r"\d+\.\d+", wanted):  # 0.41 is the newest 0.41.x, as in npm
+    if re.fullmatch(r"\d+\.\d+", wanted):  # "0.41" means the newest 0.41.x, as in npm
         return version.startswith(f"{wanted}.")
     record = record_of(version, places)
     return record is not None and record.tag == wanted
@@ -188,7 +230,14 @@ def _matches(version: str, wanted: str, places: Places) -> bool:
 
 def _gemini(package: Package, node: Node | None) -> Gemini:
     release = release_of(package.version)
-    return Gemini(entry=package.entry, version=package.version, origin="managed", node=node, release=release)
+    return Gemini(
+        path=package.entry,
+        entry=package.entry,
+        version=package.version,
+        origin="managed",
+        node=node,
+        release=release,
+    )
 
 
 def _managed(places: Places) -> list[Package]:

@@ -1,4 +1,4 @@
-"""Find the Node that runs the CLI, and build its arguments."""
+"""Find the Node that runs the CLI, and build the arguments for Node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import msgspec
 
 from geminids.config.paths import Places, private_dir, write_private
 from geminids.errors import NodeMissing
-from geminids.gemini.locate.probe import load_probe, store_probe
+from geminids.gemini.locate.probe import load_probe, run_command, store_probe
+from geminids.gemini.locate.search import expand
 from geminids.gemini.versions import Version
 from geminids.redact import is_secret_name
 
@@ -32,7 +33,8 @@ OLDEST_NODE = 20
 
 NodeOrigin = Literal["managed", "path", "common"]
 
-# The folders of Node version managers. Of a pattern's matches, the newest version comes first.
+# Where version managers install Node. If a pattern matches several paths, the newest version is
+# tried first.
 _COMMON = (
     "~/.nvm/versions/node/*/bin/node",
     "~/.local/share/mise/installs/node/*/bin/node",
@@ -60,7 +62,9 @@ require("node:module").enableCompileCache?.(join(__dirname, "compile-cache"));
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A Node that can run the CLI."""
+    """A Node that can run the CLI. `origin` says how it was found: installed by geminids
+    (`managed`), on PATH, or in a common folder.
+    """
 
     path: Path
     version: str
@@ -68,15 +72,19 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def has_compile_cache(self) -> bool:
-        """`module.enableCompileCache` came with 22.8."""
+        """Whether this Node can store compiled code (`module.enableCompileCache`, since Node 22.8),
+        so that the CLI starts faster.
+        """
         version = Version.parse(self.version)
         return version is not None and version.core >= (22, 8, 0)
 
 
 def find_node(places: Places, *, environ: Mapping[str, str], managed: bool = True) -> Node:
-    """Return the managed Node, else one on PATH, else one in a common folder.
+    """Find a Node to run the CLI.
 
-    `NodeMissing` lists where it looked.
+    These places are searched in this order: the Nodes that geminids has installed, PATH, and the
+    folders of version managers. With `managed=False`, the first place is skipped. Raises
+    `NodeMissing`, which lists the places that were searched.
     """
     looked: list[str] = []
     if managed:
@@ -92,11 +100,11 @@ def find_node(places: Places, *, environ: Mapping[str, str], managed: bool = Tru
     if len(looked) == managed:
         looked.append("PATH and common folders: no node")
     message = f"No Node {OLDEST_NODE} or newer was found"
-    raise NodeMissing(message, hint="Run: geminids install (it brings its own Node)", looked=looked)
+    raise NodeMissing(message, hint="Run: geminids install (it also installs Node)", looked=looked)
 
 
 def managed_nodes(places: Places) -> list[Node]:
-    """Return the Nodes that geminids has installed, newest first; folders are named by version."""
+    """Return the Nodes that geminids has installed, the newest one first."""
     nodes = []
     for name in _names(places.node):
         version = Version.parse(name)
@@ -107,7 +115,9 @@ def managed_nodes(places: Places) -> list[Node]:
 
 
 def npm_script(node: Node) -> Path | None:
-    """Return the npm script that comes with a managed Node."""
+    """Return the path of the npm script that was installed together with `node`. None if geminids
+    did not install this Node, or if there is no npm.
+    """
     if node.origin != "managed":
         return None
     script = node.path.parents[len(Path(NODE_IN_WHEEL).parts) - 2] / _NPM_IN_WHEEL
@@ -115,25 +125,30 @@ def npm_script(node: Node) -> Path | None:
 
 
 def node_arguments(node: Node, preload: Path | None, *, lasting: bool = False) -> tuple[str, ...]:
-    """Build the arguments of `node` before the script: heap, blocking output, compile cache.
+    """Return the arguments for Node that come before the CLI's script: memory limits and
+    `--require`.
 
-    `preload` is the result of `preload_file` or `write_preload`. A `lasting` process uses less
-    memory. We pass arguments instead of NODE_OPTIONS, which the user's Node programs would inherit.
+    `preload` is the script that Node loads before the CLI (see `write_preload`); None if there is
+    none. If `lasting` is true, the process is long-lived, and the arguments make it use less
+    memory.
+
+    The environment variable NODE_OPTIONS is not used for this, because Node programs that the agent
+    starts would inherit it.
     """
     arguments = []
     heap = _half_of_memory()
     if heap:
-        # The value that the CLI passes when it relaunches itself (utils/relaunch,
-        # getNodeMemoryArgs).
+        # The CLI uses this value when it restarts itself with more memory (getNodeMemoryArgs in
+        # utils/relaunch).
         arguments.append(f"--max-old-space-size={heap}")
     if lasting:
-        # 30 sessions with two turns each: 302 MB instead of 370 at the same speed. With 1 MB it is
-        # 297 MB, but a turn takes 36 ms.
+        # Measured with 30 sessions of two turns each: the process uses 302 MB instead of 370 MB at
+        # the same speed. With 1 in place of 4, it uses 297 MB and is slower (36 ms for each turn).
         arguments.append("--max-semi-space-size=4")
     elif node.has_compile_cache:
-        # While the CLI loads, garbage collection takes a tenth of the start time. With this it
-        # starts in 916 ms instead of 976 (Node 24) for 23 MB more. With Node 20 it starts slower,
-        # so we leave it out.
+        # While the CLI loads, garbage collection takes a tenth of the start time. With these
+        # arguments, it starts in 916 ms instead of 976 ms (Node 24), and uses 23 MB more. On Node
+        # 20 it would start slower.
         arguments += ["--min-semi-space-size=64", "--max-semi-space-size=64"]
     if preload is not None:
         arguments += ["--require", str(preload)]
@@ -149,11 +164,9 @@ _NPM_IN_WHEEL = (
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, NodeOrigin]]:
     name = "node.exe" if os.name == "nt" else "node"
     for entry in environ.get("PATH", "").split(os.pathsep):
-        # Skip relative entries: the working directory must not supply its own node.
+        # Skip relative entries, so that no `node` in the working directory is used.
         if os.path.isabs(entry) and os.access(path := os.path.join(entry, name), os.X_OK):
             yield Path(path), "path"
-    from geminids.gemini.locate.search import expand  # imported late: the usual case ends above
-
     for pattern in _COMMON:
         for place in expand(pattern, environ):
             if os.access(place, os.X_OK):
@@ -163,10 +176,8 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, NodeOrigin]]
 def _version_of(path: Path, places: Places, environ: Mapping[str, str]) -> tuple[str | None, Path]:
     probe = load_probe(places, path)
     if probe is None or (probe.path and not os.access(probe.path, os.X_OK)):
-        from geminids.gemini.locate.probe import run_command
-
-        # execPath is the real node behind a shim (volta, mise, asdf); it does not depend on the
-        # cwd.
+        # If `path` is a shim (volta, mise, asdf), process.execPath is the real Node. It does not
+        # change with the cwd, unlike the choice of the shim.
         argv = [str(path), "-p", "process.version + ' ' + process.execPath"]
         # Remove secrets: the tools of a concurrent run could read them from this process's
         # environment.
@@ -178,7 +189,9 @@ def _version_of(path: Path, places: Places, environ: Mapping[str, str]) -> tuple
 
 
 def _neutral_cwd(places: Places) -> Path:
-    """Return a folder without `.tool-versions` or `.nvmrc`, which would change a shim's choice."""
+    """Return a folder to start `node` in. It contains no `.tool-versions` or `.nvmrc` file that
+    would make a version manager select another Node.
+    """
     try:
         return private_dir(places.root)
     except OSError:
@@ -186,22 +199,28 @@ def _neutral_cwd(places: Places) -> Path:
 
 
 def preload_file(places: Places) -> Path | None:
-    """Return the path of the preload file without writing it; None if it cannot be written."""
+    """Return the path of the script that Node loads before the CLI, without writing the script.
+
+    Return None if the script does not exist and cannot be written.
+    """
     file = _preload_path(places)
     return file if _is_current(file) or _can_write_below(places.root) else None
 
 
 def write_preload(places: Places) -> Path | None:
-    """Write the preload file, which Node loads before the CLI, if needed; None if that fails."""
+    """Write the script that Node loads before the CLI, and return its path. If the script already
+    exists, it is not written again.
+
+    Return None if it cannot be written.
+    """
     file = _preload_path(places)
     if _is_current(file):
         return file
     try:
         write_private(file, _PRELOAD.encode())
     except OSError:
-        return (
-            None  # The run still works, but starts slower, and a slow reader can lose the end of the output.
-        )
+        # A run works without the script, but it starts slower and can lose the end of the output.
+        return None
     return file
 
 
@@ -217,7 +236,9 @@ def _is_current(file: Path) -> bool:
 
 
 def _can_write_below(folder: Path) -> bool:
-    """Whether files can be created in a folder, which may not exist yet."""
+    """Return whether this process can create files in a folder. If the folder does not exist,
+    return whether it can be created.
+    """
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -1,44 +1,92 @@
-"""Run a short command with a time limit, and cache the versions that programs print."""
+"""Run a command with a time limit, and cache the version that a program prints."""
 
 from __future__ import annotations
 
-import os
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from geminids.config.paths import Places, write_private
+from geminids.ids import new_run_id
 from geminids.log import get_logger
+from geminids.process.marker import Mark, new_mark, with_mark
 
 if TYPE_CHECKING:
     import subprocess
 
-__all__ = ["CommandResult", "Probe", "load_probe", "run_command", "store_probe"]
+__all__ = ["CommandResult", "Probe", "load_probe", "run_command", "store_probe", "time_limit"]
 
 _log = get_logger("gemini")
 
+# Seconds of a time limit that are kept for ending the processes of a command.
+_ENDING = 0.8
+# Seconds to wait for the exit code of a command that was killed.
+_REAP = 0.2
+
 
 class CommandResult(NamedTuple):
-    """The result of a command. `code` is None if it timed out or could not be started."""
+    """The exit code, stdout and stderr of a command.
+
+    `code` is None if the command could not be started, or was killed after the time limit.
+    """
 
     code: int | None
     out: str
     err: str
 
 
+class _TimeLimit(NamedTuple):
+    seconds: float
+    until: float
+    """The time (of `time.monotonic`) at which a command that still runs is stopped."""
+
+
+_time_limit: ContextVar[_TimeLimit | None] = ContextVar("geminids_time_limit", default=None)
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Limit the total time of all commands that are run in this `with` block. The limit includes
+    the time to end their processes.
+    """
+    until = time.monotonic() + seconds - min(_ENDING, seconds / 4)
+    token = _time_limit.set(_TimeLimit(seconds, until))
+    try:
+        yield
+    finally:
+        _time_limit.reset(token)
+
+
+def _is_time_up() -> bool:
+    limit = _time_limit.get()
+    return limit is not None and time.monotonic() >= limit.until
+
+
 def run_command(
     argv: Sequence[str], *, environ: Mapping[str, str], cwd: Path, timeout: float
 ) -> CommandResult:
-    """Run `argv` and return its result. Does not raise if the command fails or is missing."""
-    import subprocess  # imported late: most callers never spawn
-    import tempfile
+    """Run a command for at most `timeout` seconds, and return its exit code and output.
 
-    # Use files, not pipes: with a pipe that a grandchild keeps open we would wait after the
-    # command's end.
+    Nothing is raised: if the command fails, takes too long or does not exist, the result says so.
+    Afterwards, no process that the command started is left. In a `time_limit` block, the command
+    may get less time than `timeout`.
+    """
+    import subprocess  # imported late: most runs find the version in the cache
+
+    limit, seconds = _time_limit.get(), timeout
+    if limit is not None:
+        timeout, seconds = min(timeout, limit.until - time.monotonic()), min(timeout, limit.seconds)
+        if timeout <= 0:
+            return CommandResult(None, "", f"no answer within {seconds:g} s")
+    mark = new_mark(new_run_id())
+    # Use files, not pipes: if a grandchild kept a pipe open, we would wait although the command has
+    # ended.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             child = subprocess.Popen(
@@ -47,7 +95,7 @@ def run_command(
                 stdout=out,
                 stderr=err,
                 cwd=cwd,
-                env=dict(environ),
+                env=with_mark(environ, mark),
                 start_new_session=True,
             )
         except OSError as error:
@@ -57,36 +105,54 @@ def run_command(
         try:
             code: int | None = child.wait(timeout)
         except subprocess.TimeoutExpired:
-            _kill(child)
             code = None
-        except BaseException:  # Ctrl-C in the middle of an install
-            _kill(child)
-            raise
+        finally:  # also after Ctrl-C in the middle of an install
+            _end_tree(child, mark)
         out.seek(0)
         err.seek(0)
         stdout, stderr = out.read().decode(errors="replace"), err.read().decode(errors="replace")
-    timed_out = f"no answer within {timeout:g} s" if code is None else ""
+    timed_out = f"no answer within {seconds:g} s" if code is None else ""
     return CommandResult(code, stdout, stderr + timed_out)
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    if hasattr(os, "killpg"):
-        import signal
+class _Command:
+    """Wraps a `Popen` object in the interface that `end_now` needs: a process id and an
+    exit code.
+    """
 
-        try:
-            os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    else:
-        child.kill()
-    child.wait()
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self.pid = popen.pid
+        self._popen = popen
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._popen.poll()
+
+
+def _end_tree(child: subprocess.Popen[bytes], mark: Mark) -> None:
+    """Kill the command and all processes that it started, even those in their own session. `mark`
+    is the text in their environment that identifies them.
+    """
+    import subprocess
+
+    from geminids.process.terminate import end_now  # imported late: it imports psutil (34 ms)
+
+    for ended in end_now(_Command(child), mark):
+        _log.info("ended pid %d: %s", ended.pid, ended.command)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(_REAP)
 
 
 _MAX_ENTRIES = 200
 
 
 class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The cached version of a program; `path` is the program behind a shim, `at` is Unix time."""
+    """A cache entry with the version that a program printed. `version` is None if the program
+    printed none.
+
+    If the program is a shim (a small program that starts another one), `path` is the path of the
+    other program; otherwise None. `at` is the time of the check in Unix seconds.
+    """
 
     version: str | None
     path: str | None = None
@@ -94,7 +160,11 @@ class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def load_probe(places: Places, program: Path, *, max_age: float | None = None) -> Probe | None:
-    """Return the cached probe of `program`; None if it is too old or the file has changed."""
+    """Return the cache entry with the version of `program`.
+
+    Return None if there is no entry, if it is older than `max_age` seconds, or if the program's
+    file has been changed or removed since.
+    """
     key = _key(program)
     probe = _load(places).get(key) if key else None
     if probe is None or (max_age is not None and not 0 <= time.time() - probe.at <= max_age):
@@ -103,8 +173,16 @@ def load_probe(places: Places, program: Path, *, max_age: float | None = None) -
 
 
 def store_probe(places: Places, program: Path, version: str | None, path: str | None = None) -> Probe:
-    """Cache a probe. If the file cannot be written, the next call only has to probe again."""
+    """Store the version of `program` in the cache, and return the cache entry. If `program` only
+    starts another program, `path` is the path of the other one.
+
+    If the cache cannot be written, the error is ignored; then the next run starts the program
+    again. If the program printed no version before a `time_limit` ended, nothing is stored, because
+    the program may only be slow.
+    """
     probe = Probe(version, path, time.time())
+    if version is None and _is_time_up():
+        return probe
     key = _key(program)
     if key is None:
         return probe
@@ -128,7 +206,8 @@ def _load(places: Places) -> dict[str, Probe]:
 
 
 def _key(program: Path) -> str | None:
-    # The key includes the unresolved path: all shims of mise and volta are links to one binary.
+    # The key contains the path before links are resolved, because all shims of mise and volta are
+    # links to the same program.
     try:
         real = program.resolve(strict=True)
         stat = real.stat()

@@ -1,4 +1,4 @@
-"""List the paths where a `gemini` may be on this machine."""
+"""List the paths on this machine where a `gemini` program may be installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from geminids.gemini.versions import Version
 
 __all__ = ["COMMON", "common_places", "expand", "home_of", "on_path"]
 
-# Folders of version and package managers. Many are not on the PATH of a service or a GUI.
+# Where version and package managers install `gemini`. Often these folders are not on the PATH of a
+# service or a GUI program.
 COMMON = (
     "~/.local/share/mise/installs/node/*/bin/gemini",
     "~/.local/share/mise/installs/npm-google-gemini-cli/*/bin/gemini",
@@ -47,10 +48,14 @@ _NAMES = ("gemini.exe", "gemini.cmd", "gemini.ps1") if os.name == "nt" else ("ge
 
 
 def on_path(environ: Mapping[str, str], names: tuple[str, ...] = _NAMES) -> Iterator[Path]:
-    """Yield every `gemini` on PATH in order, executable or not."""
+    """Yield the path of each file that has one of these `names` and is in a folder of PATH, in the
+    order of PATH.
+
+    The files need not be executable.
+    """
     for entry in environ.get("PATH", "").split(os.pathsep):
-        # Skip empty and relative entries, which mean the working directory: a repository must not
-        # supply gemini.
+        # Skip empty and relative entries: they stand for the working directory, and a `gemini` in a
+        # repository must not be used.
         if not os.path.isabs(entry):
             continue
         for name in names:
@@ -60,13 +65,20 @@ def on_path(environ: Mapping[str, str], names: tuple[str, ...] = _NAMES) -> Iter
 
 
 def common_places(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
-    """Yield each common pattern with its matches, newest Node version first."""
+    """Yield each path pattern for places where `gemini` is often installed, with the existing paths
+    that match the pattern. If its `*` stands for a version, the path with the newest version comes
+    first.
+    """
     for pattern in _COMMON_WINDOWS if os.name == "nt" else COMMON:
         yield pattern, expand(pattern, environ)
 
 
 def expand(pattern: str, environ: Mapping[str, str]) -> list[Path]:
-    """Return the files that match a pattern with `~` and at most one `*`, newest version first."""
+    """Return the existing paths that match a pattern. The pattern may begin with `~` and contain at
+    most one `*`.
+
+    If the `*` stands for a version number, the newest version comes first.
+    """
     text = pattern.replace("~", str(home_of(environ)), 1) if pattern.startswith("~") else pattern
     if "*" not in text:
         return [Path(text)] if os.path.lexists(text) else []
@@ -80,7 +92,9 @@ def expand(pattern: str, environ: Mapping[str, str]) -> list[Path]:
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
-    """Return the user's home from the environment."""
+    """Return the user's home folder. This is the value of the variable HOME (on Windows,
+    USERPROFILE). If the variable is not set, the operating system is asked.
+    """
     named = environ.get("USERPROFILE" if os.name == "nt" else "HOME")
     return Path(named) if named else Path.home()
 

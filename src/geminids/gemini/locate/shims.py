@@ -1,4 +1,7 @@
-"""Find the script behind a shim of npm, pnpm or yarn by reading the shim, without running it."""
+"""Find the script that a shim of npm, pnpm or yarn starts, by reading the text of the shim.
+
+A shim is a small script on PATH that starts the real script with Node.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ _NODE_SHEBANG = re.compile(r"#!\s*\S*/(?:env\s+(?:-S\s+)?)?node(?:\s|$)")
 
 
 def target_in_cmd(text: str, folder: PureWindowsPath) -> PureWindowsPath | None:
-    """Return the script that a `.cmd` shim in `folder` runs.
+    """Return the path of the script that a `.cmd` shim (a small starter script) runs. None if
+    `text` is not such a shim. `text` is the content of the shim, and `folder` the folder that
+    contains it.
 
     >>> str(target_in_cmd(r'"%_prog%"  "%dp0%\\node_modules\\x\\gemini.js" %*', PureWindowsPath("C:/npm")))
     'C:\\\\npm\\\\node_modules\\\\x\\\\gemini.js'
@@ -31,13 +36,18 @@ def target_in_cmd(text: str, folder: PureWindowsPath) -> PureWindowsPath | None:
 
 
 def target_in_ps1(text: str, folder: _P) -> _P | None:
-    """Return the script that a PowerShell shim in `folder` runs."""
+    """Return the path of the script that a PowerShell shim (a small starter script) runs. None if
+    `text` is not such a shim. `text` is the content of the shim, and `folder` the folder that
+    contains it.
+    """
     match = _PS1.search(text)
     return _joined(folder, match[1]) if match else None
 
 
 def target_in_sh(text: str, folder: _P) -> _P | None:
-    """Return the script that a shell shim in `folder` runs."""
+    """Return the path of the script that a shell shim (a small starter script) runs. None if `text`
+    is not such a shim. `text` is the content of the shim, and `folder` the folder that contains it.
+    """
     match = _SH.search(text)
     if match is None:
         return None
@@ -45,7 +55,9 @@ def target_in_sh(text: str, folder: _P) -> _P | None:
 
 
 def shim_target(file: Path, text: str) -> Path | None:
-    """Return the script behind `file` if `text` is a known shim."""
+    """If `file` is a shim (a small starter script), return the path of the script that it runs;
+    otherwise None. `text` is the content of the file.
+    """
     suffix = file.suffix.lower()
     if suffix in (".cmd", ".bat"):
         target = target_in_cmd(text, PureWindowsPath(file.parent))
@@ -56,7 +68,8 @@ def shim_target(file: Path, text: str) -> Path | None:
 
 
 def runs_on_node(text: str) -> bool:
-    """Whether a script's first line asks for node.
+    """Return whether a script is run by Node, as its first line (`#!`) says. `text` is the content
+    of the script.
 
     >>> runs_on_node("#!/usr/bin/env -S node --no-warnings"), runs_on_node("#!/bin/sh")
     (True, False)
@@ -65,7 +78,7 @@ def runs_on_node(text: str) -> bool:
 
 
 def _joined(folder: _P, tail: str) -> _P:
-    # Resolve `..` by name: pure paths have no `resolve`.
+    # Remove `..` from the path here, because pure paths have no method `resolve`.
     path = folder / (tail if isinstance(folder, PureWindowsPath) else PurePosixPath(tail.replace("\\", "/")))
     parts: list[str] = []
     for part in path.parts:

@@ -1,1 +1,1 @@
-"""Decode what Gemini CLI writes: stream-json, ACP, session files, stderr; judge how it ended."""
+"""Decode the output and the session files of Gemini CLI, and decide how a run ended."""

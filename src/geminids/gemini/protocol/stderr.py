@@ -1,4 +1,6 @@
-"""Read the CLI's stderr line by line: retries, warnings, and other lines, which are only kept."""
+"""Read the stderr of the CLI. Its lines are converted to notices, and the last lines are stored for
+error messages.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Remark", "StderrReader"]
+__all__ = ["StderrNotice", "StderrReader", "is_noise"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-# core/src/utils/retry.ts: "Attempt N failed[ with status S][: the API's message, in several lines]."
-# and then "Retrying …" or "Max attempts reached". Only this end shows whether the CLI tries again.
+# The CLI prints "Attempt N failed[ with status S][: message of the API]. Retrying …" (or "Max
+# attempts reached"). The message can have several lines, and only the last one shows whether the
+# CLI tries again (core/src/utils/retry.ts).
 _ATTEMPT = re.compile(r"Attempt (\d+) failed(?: with status (\d{3})| with (429) error)?")
 _RETRYING = re.compile(r"\. Retrying(?: after (\d+)ms)?")
 _GAVE_UP = "Max attempts reached"
@@ -34,15 +37,26 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ("MCP issues detected", "warning", "mcp"),
     ("Warning:", "info", "warning"),
 )
-_MAX_PLAIN_REMARKS = 200
+# How lines begin that say nothing about why a run failed. The CLI also prints them in runs that
+# succeed.
+_NOISE = (
+    "Ripgrep is not available",
+    "YOLO mode is enabled",
+    "Loaded cached credentials",
+    "[STARTUP]",
+    "The 'metricReader' option is deprecated",  # printed by OpenTelemetry if telemetry is on
+)
+_MAX_PLAIN_NOTICES = 200
 _TAIL_BYTES = 64 * 1024
 _MAX_TEXT = 2000
 
 
-class Remark(msgspec.Struct, frozen=True):
-    """A line that becomes a notice.
+class StderrNotice(msgspec.Struct, frozen=True):
+    """A notice that was made from a line on the CLI's stderr.
 
-    For a retry: `attempt`, `http_status`, and `next_s`, the seconds until the next attempt.
+    If the line is about a failed request, `attempt` is the number of the failed attempt; otherwise
+    None. `next_s` is the number of seconds until the next attempt; None if there is none or the
+    line does not contain the number.
     """
 
     level: Literal["debug", "info", "warning", "error"]
@@ -54,59 +68,68 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class StderrReader:
-    """Keeps a bounded tail and returns remarks: all of known lines, at most 200 of other lines."""
+    """Converts the lines of the CLI's stderr to notices, and stores the last lines in `tail`.
+
+    Each known message becomes a notice. Of all other lines, only the first 200 become notices.
+    """
 
     def __init__(self) -> None:
         self._tail: deque[str] = deque()
         self._tail_size = 0
-        self._plain_remarks = 0
+        self._plain_notices = 0
         self._omitted = 0
         self._attempt: list[str] = []
 
     @property
     def tail(self) -> str:
-        """The last lines of stderr, without colours."""
+        """The last lines of stderr (up to 64 KB), without color codes."""
         return "\n".join(self._tail)
 
-    def read(self, text: str) -> list[Remark]:
-        """Read whole lines; return their remarks."""
-        remarks = []
+    def read(self, text: str) -> list[StderrNotice]:
+        """Convert a text of complete lines to notices, and return the notices."""
+        notices = []
         for raw in text.splitlines():
             line = _ANSI.sub("", raw).rstrip()
             if not line:
                 continue
             self._keep(line[: _TAIL_BYTES // 4])
-            for remark in self._remarks(line):
-                if remark.code == "stderr":
-                    if self._plain_remarks >= _MAX_PLAIN_REMARKS:
+            for notice in self._notices(line):
+                if notice.code == "stderr":
+                    if self._plain_notices >= _MAX_PLAIN_NOTICES:
                         self._omitted += 1
                         continue
-                    self._plain_remarks += 1
-                remarks.append(remark)
-        return remarks
+                    self._plain_notices += 1
+                notices.append(notice)
+        return notices
 
-    def finish(self) -> list[Remark]:
-        """Return the remark of an unfinished attempt, and the number of omitted lines."""
-        remarks = self._end_attempt()
+    def finish(self) -> list[StderrNotice]:
+        """Return the last notices: one for an incomplete message about a retry, and one with the
+        number of lines that did not become notices.
+        """
+        notices = self._end_attempt()
         if self._omitted:
             text = f"{self._omitted} more lines on stderr; a failure's stderr_tail has the last of them"
-            remarks.append(Remark("info", "stderr_more", text))
-        return remarks
+            notices.append(StderrNotice("info", "stderr_more", text))
+        return notices
 
-    def _remarks(self, line: str) -> list[Remark]:
-        """Return the remarks of this line. An attempt is held back until its result is known."""
+    def _notices(self, line: str) -> list[StderrNotice]:
+        """Return the notices that are complete after this line.
+
+        A message about a failed attempt can have several lines. Its notice is returned after its
+        last line, because only this line says whether the CLI tries again.
+        """
         starts_attempt = _ATTEMPT.match(line) is not None
         if not starts_attempt and not self._attempt:
-            return [remark_of(line)]
-        remarks = self._end_attempt() if starts_attempt else []
+            return [notice_of(line)]
+        notices = self._end_attempt() if starts_attempt else []
         self._attempt.append(line)
         if _RETRYING.search(line) or _GAVE_UP in line or len(self._attempt) >= _MAX_LINES_PER_ATTEMPT:
-            return remarks + self._end_attempt()
-        return remarks
+            return notices + self._end_attempt()
+        return notices
 
-    def _end_attempt(self) -> list[Remark]:
+    def _end_attempt(self) -> list[StderrNotice]:
         lines, self._attempt = self._attempt, []
-        return [remark_of("\n".join(lines))] if lines else []
+        return [notice_of("\n".join(lines))] if lines else []
 
     def _keep(self, line: str) -> None:
         self._tail.append(line)
@@ -115,19 +138,30 @@ class StderrReader:
             self._tail_size -= len(self._tail.popleft()) + 1
 
 
-def remark_of(text: str) -> Remark:
-    """Return the remark of a text without colours, usually one line."""
+def is_noise(line: str) -> bool:
+    """Return whether a line of stderr says nothing about why a run failed.
+
+    >>> is_noise("YOLO mode is enabled. All tool calls will be automatically approved.")
+    True
+    """
+    return line.startswith(_NOISE)
+
+
+def notice_of(text: str) -> StderrNotice:
+    """Return the notice for one message on stderr. The text has no color codes, and is usually one
+    line.
+    """
     attempt = _ATTEMPT.match(text)
     if attempt:
-        return _attempt_remark(attempt, text)
+        return _attempt_notice(attempt, text)
     shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
     for part, level, code in _KNOWN:
         if part in text:
-            return Remark(level, code, shown)  # type: ignore[arg-type]
-    return Remark("debug", "stderr", shown)
+            return StderrNotice(level, code, shown)  # type: ignore[arg-type]
+    return StderrNotice("debug", "stderr", shown)
 
 
-def _attempt_remark(attempt: re.Match[str], text: str) -> Remark:
+def _attempt_notice(attempt: re.Match[str], text: str) -> StderrNotice:
     number = int(attempt[1])
     named_status = attempt[2] or attempt[3]
     status = int(named_status) if named_status else _status_in(text[attempt.end() :])
@@ -136,14 +170,18 @@ def _attempt_remark(attempt: re.Match[str], text: str) -> Remark:
     if retrying:
         wait = int(retrying[1]) / 1000 if retrying[1] else None
         when = "" if wait is None else f" in {wait:.1f} s"
-        return Remark("warning", "retry", f"{failed}; trying again{when}", number, status, wait)
+        return StderrNotice("warning", "retry", f"{failed}; trying again{when}", number, status, wait)
     if _GAVE_UP in text:
-        return Remark("error", "gave_up", f"{failed}; the CLI gave up", number, status)
-    return Remark("warning", "attempt", failed, number, status)
+        return StderrNotice("error", "gave_up", f"{failed}; the CLI gave up", number, status)
+    return StderrNotice("warning", "attempt", failed, number, status)
 
 
 def _status_in(text: str) -> int | None:
-    """Find the status in the text. RESOURCE_EXHAUSTED is 429 by definition, UNAVAILABLE is 503."""
+    """Return the HTTP status in an error message of the API. None if it is unknown.
+
+    If the message contains no number, its words are used: a used-up quota means 429, and an
+    overloaded server 503.
+    """
     code = _CODE.search(text)
     if code:
         return int(code[1])

@@ -1,4 +1,6 @@
-"""Decode the lines of `--output-format stream-json` (core/src/output/types.ts)."""
+"""Decode the lines that the CLI prints with `--output-format stream-json`
+(core/src/output/types.ts). Each line is a JSON object.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from geminids.gemini.protocol.journal.lenient import replace_surrogates
 
 __all__ = [
     "ErrorLine",
-    "Init",
-    "Message",
+    "InitLine",
+    "MessageLine",
+    "ProcessStats",
     "ResultLine",
-    "Stats",
-    "ToolResult",
-    "ToolUse",
+    "ToolResultLine",
+    "ToolUseLine",
     "UnexpectedLine",
     "WireLine",
     "decode_block",
@@ -29,20 +31,25 @@ __all__ = [
 _BOM = b"\xef\xbb\xbf"
 
 
-class _Line(msgspec.Struct, frozen=True, tag_field="type", gc=False):
+class _StreamLine(msgspec.Struct, frozen=True, tag_field="type", gc=False):
     pass
 
 
-class Init(_Line, tag="init", frozen=True):
-    """The first line. `model` is the requested string, not the served model."""
+class InitLine(_StreamLine, tag="init", frozen=True):
+    """The first line of the CLI's output: the session and the model.
+
+    `model` is the model that was requested. The CLI may use another one.
+    """
 
     timestamp: str = ""
     session_id: str | None = None
     model: str | None = None
 
 
-class Message(_Line, tag="message", frozen=True):
-    """A piece of text. `role` is `user` for the echo of the prompt; unknown roles are accepted."""
+class MessageLine(_StreamLine, tag="message", frozen=True):
+    """A line with a piece of the model's text. The CLI also prints the prompt in such a line, with
+    the `role` "user".
+    """
 
     role: str
     content: str
@@ -50,8 +57,10 @@ class Message(_Line, tag="message", frozen=True):
     delta: bool = False
 
 
-class ToolUse(_Line, tag="tool_use", frozen=True):
-    """A tool call. All calls of a model turn come before the first result."""
+class ToolUseLine(_StreamLine, tag="tool_use", frozen=True):
+    """A line that reports the start of a tool call. If the model calls several tools in a turn, all
+    these lines come before the first result.
+    """
 
     tool_name: str
     tool_id: str
@@ -59,10 +68,11 @@ class ToolUse(_Line, tag="tool_use", frozen=True):
     parameters: Any = None
 
 
-class ToolResult(_Line, tag="tool_result", frozen=True):
-    """The result of a tool call.
+class ToolResultLine(_StreamLine, tag="tool_result", frozen=True):
+    """A line with the result of a tool call.
 
-    `output` is only what the CLI would display: empty for read_file, absent for write_file.
+    `output` is the text that the CLI would show to a user, not what the model receives. So it is
+    empty for the tool `read_file`, and missing for `write_file`.
     """
 
     tool_id: str
@@ -72,18 +82,22 @@ class ToolResult(_Line, tag="tool_result", frozen=True):
     error: Any = None
 
 
-class ErrorLine(_Line, tag="error", frozen=True):
-    """A warning or an error during the run; never its end."""
+class ErrorLine(_StreamLine, tag="error", frozen=True):
+    """A line with a warning or an error during the run. The run continues after it.
 
-    severity: str
+    The CLI always writes the field `severity`. Other programs that write this format leave it out.
+    """
+
     message: str
+    severity: str = "error"
     timestamp: str = ""
 
 
-class ResultLine(_Line, tag="result", frozen=True):
+class ResultLine(_StreamLine, tag="result", frozen=True):
     """The last line of a run that finished.
 
-    `error` and `stats` are decoded later, so that a bad value in one does not lose the rest.
+    `error` and `stats` are not decoded when the line is decoded. So an invalid value in one of them
+    does not make the whole line invalid.
     """
 
     status: str
@@ -93,17 +107,21 @@ class ResultLine(_Line, tag="result", frozen=True):
 
 
 class UnexpectedLine(msgspec.Struct, frozen=True):
-    """A line that is not a valid message; `why` is noise, unknown_event, protocol or encoding."""
+    """A line of the CLI's output, or a part of a line, that is not a valid message.
+
+    `why` is "noise" (it is not a message), "unknown_event" (its type is unknown), "protocol" (its
+    fields are wrong) or "encoding" (it contains invalid characters).
+    """
 
     why: str
     line: str
 
 
-WireLine = Init | Message | ToolUse | ToolResult | ErrorLine | ResultLine
+WireLine = InitLine | MessageLine | ToolUseLine | ToolResultLine | ErrorLine | ResultLine
 
 _decoder: msgspec.json.Decoder[WireLine] = msgspec.json.Decoder(WireLine)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
-# strict=False accepts raw control characters in strings.
+# With strict=False, the decoder accepts unescaped control characters in strings.
 _reader = json.JSONDecoder(strict=False)
 _MESSAGE_START = '{"type":'
 _MAX_TRIES = 20
@@ -119,7 +137,7 @@ _NEEDED = {
 
 
 class ModelStats(msgspec.Struct, frozen=True):
-    """The tokens of one model, since 0.34."""
+    """The numbers of tokens that one model used. CLI releases since 0.34 report them."""
 
     total_tokens: int | None = None
     input_tokens: int | None = None
@@ -127,8 +145,12 @@ class ModelStats(msgspec.Struct, frozen=True):
     cached: int | None = None
 
 
-class Stats(msgspec.Struct, frozen=True):
-    """The totals of one process: all requests of all models, including router and subagents."""
+class ProcessStats(msgspec.Struct, frozen=True):
+    """The totals of one CLI process, over all its requests. They include the requests of subagents
+    and of the router.
+
+    The router is the model that chooses the model for each prompt.
+    """
 
     total_tokens: int | None = None
     input_tokens: int | None = None
@@ -136,13 +158,16 @@ class Stats(msgspec.Struct, frozen=True):
     cached: int | None = None
     duration_ms: int | None = None
     tool_calls: int | None = None
+    total_cost_usd: float | None = None
+    """The cost in dollars. Other programs that write this format report it; the CLI does not."""
     models: dict[str, ModelStats] = {}
 
 
 def decode_block(block: bytes) -> list[WireLine | UnexpectedLine]:
-    """Decode a block of whole lines: all at once if every line is valid, else one by one.
-
+    """Decode a block of complete lines to messages. An invalid line becomes an `UnexpectedLine`.
     Never raises.
+
+    If all lines are valid, they are decoded in one step, which is faster.
     """
     try:
         return _decoder.decode_lines(block)  # type: ignore[return-value]
@@ -155,7 +180,9 @@ def decode_block(block: bytes) -> list[WireLine | UnexpectedLine]:
 
 
 def decode_line(line: bytes) -> list[WireLine | UnexpectedLine]:
-    """Decode one line: usually one message, more if several objects share the line."""
+    """Decode one line of the CLI's output. Usually it is one message, but it can contain several
+    JSON objects. Never raises.
+    """
     try:
         return [_decoder.decode(line)]
     except _UNREADABLE:
@@ -166,7 +193,7 @@ def decode_line(line: bytes) -> list[WireLine | UnexpectedLine]:
     try:
         return _decode_unexpected(line.decode())
     except UnicodeDecodeError:
-        # Invalid UTF-8 replaces only the bad characters; the event is kept.
+        # Replace only the bytes that are not UTF-8, and decode the message.
         text = line.decode("utf-8", "replace")
         return [
             UnexpectedLine("encoding", text),
@@ -179,7 +206,10 @@ def _is_noise(part: WireLine | UnexpectedLine) -> bool:
 
 
 def _decode_unexpected(text: str) -> list[WireLine | UnexpectedLine]:
-    """Decode a line with several objects, text around an object, an unknown type, or noise."""
+    """Decode a line that is not exactly one valid message.
+
+    The line can contain several JSON objects, an object with an unknown type, or other text.
+    """
     decoded: list[WireLine | UnexpectedLine] = []
     at = 0
     tries = _MAX_TRIES
@@ -187,9 +217,9 @@ def _decode_unexpected(text: str) -> list[WireLine | UnexpectedLine]:
         start = text.find("{", at)
         value, end = _object_at(text, start)
         if end is None and start >= 0 and tries and not text.startswith(_MESSAGE_START, start):
-            # The brace was noise: look for a message after it. Never search inside a truncated
-            # message, which may quote other messages. The tries are bounded because each may read
-            # to the end of the line.
+            # This brace does not start a JSON object: look for a message after it. Do not search
+            # inside a truncated message, which may quote other messages. The number of tries is
+            # limited, because each one may read to the end of the line.
             tries -= 1
             start = text.find(_MESSAGE_START, start)
             value, end = _object_at(text, start)
@@ -213,7 +243,12 @@ def _object_at(text: str, start: int) -> tuple[Any, int | None]:
 
 
 def _typed(text: str, value: Any) -> list[WireLine | UnexpectedLine]:
-    """Decode one object; if that fails, without the characters or fields that cannot be decoded."""
+    """Decode one JSON object as a message. `text` is the JSON, and `value` the parsed object.
+
+    If a character is invalid, it is replaced. If an optional field is invalid, it is left out. In
+    both cases, the result also contains an `UnexpectedLine` that reports the problem. If the object
+    is still not a valid message, the result contains only an `UnexpectedLine`.
+    """
     kind = value.get("type")
     if not isinstance(kind, str):
         return [UnexpectedLine("noise", text)]
@@ -223,10 +258,13 @@ def _typed(text: str, value: Any) -> list[WireLine | UnexpectedLine]:
         return [_decoder.decode(text)]
     except _UNREADABLE:
         pass
-    # First replace lone surrogates (the CLI cuts tool output at any UTF-16 unit, and JSON.stringify
-    # escapes the remaining half) and raw control characters; then drop optional fields, one of
-    # which has an unknown type.
-    for why, kept in (("encoding", value), ("protocol", {name: value.get(name) for name in _NEEDED[kind]})):
+    # First try to replace lone surrogates (the CLI truncates tool output at any UTF-16 unit, so
+    # half of a character can remain) and raw control characters. Then try without the optional
+    # fields: one has an unexpected type.
+    for why, kept in (
+        ("encoding", value),
+        ("protocol", {name: value[name] for name in _NEEDED[kind] if name in value}),
+    ):
         try:
             return [UnexpectedLine(why, text), msgspec.convert(replace_surrogates(kept), WireLine)]
         except _UNREADABLE:
@@ -234,15 +272,20 @@ def _typed(text: str, value: Any) -> list[WireLine | UnexpectedLine]:
     return [UnexpectedLine("protocol", text)]
 
 
-def stats_of(raw: Any) -> Stats | None:
-    """Decode the `stats` of a result; values that are not counts are left out."""
+def stats_of(raw: Any) -> ProcessStats | None:
+    """Decode `raw`, the field `stats` of a result line. Return None if `raw` is empty or not an
+    object.
+
+    A count that is not a whole number of 0 or more is left out.
+    """
     if not isinstance(raw, dict) or not raw:
         return None
     models = raw.get("models")
     if not isinstance(models, dict):
         models = {}
-    return Stats(
-        **_counts(raw, Stats),
+    return ProcessStats(
+        **_counts(raw, ProcessStats),
+        total_cost_usd=_amount(raw.get("total_cost_usd")),
         models={
             name: ModelStats(**_counts(counts, ModelStats))
             for name, counts in models.items()
@@ -251,10 +294,19 @@ def stats_of(raw: Any) -> Stats | None:
     )
 
 
+_OTHER_FIELDS = {"models", "total_cost_usd"}
+
+
 def _counts(raw: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {
-        name: int(value) for name, value in raw.items() if name in kind.__struct_fields__ and _is_count(value)
-    }
+    names = set(kind.__struct_fields__) - _OTHER_FIELDS
+    return {name: int(value) for name, value in raw.items() if name in names and _is_count(value)}
+
+
+def _amount(value: Any) -> float | None:
+    """Return the value as an amount of dollars. None if it is not a valid amount."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if 0 <= value < 10**9 else None
 
 
 def _is_count(value: Any) -> bool:
@@ -264,9 +316,11 @@ def _is_count(value: Any) -> bool:
 
 
 def error_of(raw: Any) -> tuple[str | None, str] | None:
-    """Return type and message of an `error`.
+    """Return the type and the message of an error from `raw`, the field `error` of a line. None if
+    there is no error. The type is None if it is missing.
 
-    It is an object in every release, and a string in one seed document.
+    The CLI writes an object into this field. A string is also accepted, because a document of the
+    CLI's specification contains one.
     """
     if raw is None:
         return None
@@ -278,10 +332,12 @@ def error_of(raw: Any) -> tuple[str | None, str] | None:
 
 
 def text_of(value: Any) -> str:
-    """Return a string as it is, and any other JSON value as JSON."""
+    """Return a JSON value as text. A string is returned unchanged; any other value is encoded as
+    JSON.
+    """
     if isinstance(value, str):
         return value
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
-        return "(a value that is nested too deep to show)"
+        return "(a value that is nested too deeply to show)"

@@ -1,4 +1,6 @@
-"""Tool calls of the CLI: their kind, a one-line title, their paths, their status."""
+"""Describe the tool calls of the CLI: the kind of the tool, a title in one line, the paths, and the
+status.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ Kind = Literal[
     "read", "edit", "write", "delete", "move", "search", "execute", "fetch", "think", "plan", "agent", "other"
 ]
 
-# Every built-in tool since 0.11; renamed tools have both names (GEMINI_CLI.md, section 9).
+# All built-in tools since 0.11. A renamed tool is listed with its old and its new name.
 _KINDS: dict[str, Kind] = {
     "read_file": "read",
     "read_many_files": "read",
@@ -67,25 +69,28 @@ _VERBS = {
     "invoke_agent": "Agent",
     "activate_skill": "Skill",
 }
-# Find the subject in titles of the CLI that are whole sentences (core/src/tools/).
+# For some tools, the CLI's title is a whole sentence. These patterns find the part of it that says
+# what the tool works on (core/src/tools/).
 _SUBJECT_IN_TITLE = {
     "read_many_files": re.compile(r"using patterns:\s*(.+?)\s*\(within target directory", re.DOTALL),
     "web_fetch": re.compile(r'^Processing URLs and instructions from prompt: "(.+)"$', re.DOTALL),
     "google_web_search": re.compile(r'^Searching the web for: "(.+)"$', re.DOTALL),
 }
-# Errors that mean "not allowed" rather than "failed" (core/src/tools/tool-error.ts).
+# Errors which mean that a call was not allowed, not that it failed (core/src/tools/tool-error.ts).
 _DENIED_TYPES = {"policy_violation"}
 _DENIED_TEXTS = (
     "requires user confirmation, which is not supported in non-interactive mode",
     "denied by policy",
 )
 
-# The CLI's error for a call of a tool that we denied: it does not offer such a tool to the model.
+# The CLI's error if the model calls a tool that we denied. The CLI does not register such a tool,
+# so for it the tool does not exist.
 NOT_REGISTERED = ("tool_not_registered",)
 
 
 def denial_text(why: str, message: str | None) -> str:
-    """Join our reason for a denied call and the CLI's error message.
+    """Return a text that explains why a tool call was denied. It consists of `why`, the reason why
+    geminids denied the call, and `message`, the error message of the CLI (None if there is none).
 
     >>> denial_text("shell is denied", 'Tool "run_shell_command" not found.')
     'shell is denied (Gemini CLI: Tool "run_shell_command" not found.)'
@@ -94,14 +99,20 @@ def denial_text(why: str, message: str | None) -> str:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of a tool; `other` if the tool is unknown."""
+    """Return the kind of the tool with this name, such as `read` or `edit`. It is `other` if the
+    tool is unknown.
+    """
     if name.startswith("tracker_"):
         return "plan"
     return _KINDS.get(name, "other")
 
 
 def paths_of(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the paths in a call's parameters, whose names differ between releases."""
+    """Return the paths in the parameters of a tool call.
+
+    The name of the parameter for a path differs between tools and CLI releases. The paths are taken
+    from all parameters with a known name.
+    """
     return tuple(
         value
         for key in _PATH_KEYS
@@ -110,7 +121,8 @@ def paths_of(parameters: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def title_of(name: str, parameters: Mapping[str, Any]) -> str:
-    """Describe a call in one line.
+    """Return a description of a tool call in one line of about 120 characters at most. `name` is
+    the name of the tool.
 
     >>> title_of("run_shell_command", {"command": "npm test"}), title_of("read_file", {"file_path": "a.py"})
     ('npm test', 'Read a.py')
@@ -126,7 +138,12 @@ def title_of(name: str, parameters: Mapping[str, Any]) -> str:
 
 
 def acp_title(name: str, title: str | None, paths: Sequence[str], cwd: str) -> str:
-    """Describe an ACP call, whose parameters are unknown, by its path or by the CLI's title.
+    """Return a description in one line of a tool call that was reported over ACP (the CLI's
+    JSON-RPC protocol).
+
+    ACP does not report the parameters of a call. If the call has exactly one path, the description
+    is made from this path. Otherwise it is made from the CLI's title. A path inside `cwd` is shown
+    relative to `cwd`.
 
     >>> acp_title("write_file", "Writing to a.py", ["/repo/a.py"], "/repo")
     'Write a.py'
@@ -144,9 +161,11 @@ def acp_title(name: str, title: str | None, paths: Sequence[str], cwd: str) -> s
 def status_of(
     status: str, error_type: str | None, error_message: str | None, output: str | None
 ) -> Literal["ok", "failed", "denied", "cancelled"]:
-    """Return the status of a call.
+    """Return the status of a finished tool call, from the status, the error and the output that the
+    CLI reported.
 
-    The CLI reports a blocked command substitution as a success, but the command did not run.
+    There is a special case. If the CLI blocks a command because of a command substitution, it
+    reports a success although the command did not run. Then the status is "denied".
     """
     if error_type in _DENIED_TYPES or any(text in (error_message or "") for text in _DENIED_TEXTS):
         return "denied"

@@ -1,1 +1,3 @@
-"""Agent skills: find those that the CLI sees, lint them, and add them to a workspace."""
+"""Agent skills: find the skills that the CLI uses, check them for errors (lint), and add skills to
+a workspace.
+"""

@@ -1,4 +1,6 @@
-"""Find the user's extensions that the CLI loads for a folder, to find their skills."""
+"""Find the user's extensions that the CLI loads when it runs in a folder. Extensions can contain
+skills.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,20 @@ _NAME = re.compile(r"[a-zA-Z0-9-]+")
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """An extension. `path` is the folder of its files, for a linked extension the link's target."""
+    """An extension of the CLI. `path` is the folder with the files of the extension.
+
+    If the extension was installed as a link, `path` is the target of the link.
+    """
 
     name: str
     path: Path
 
 
 def active_extensions(folder: Path, cwd: str, settings: Settings) -> Iterator[Extension]:
-    """Yield the extensions that are valid, allowed by the settings and enabled for `cwd`.
+    """Yield the extensions in `folder` that the CLI loads when it runs in `cwd`, in the order of
+    loading.
 
-    The order is the CLI's.
+    An extension is loaded if it is valid, if the settings allow it, and if it is enabled for `cwd`.
     """
     rules = _object(folder / "extension-enablement.json")
     for name in sorted(os.listdir(folder), key=os.fsencode):
@@ -38,7 +44,8 @@ def active_extensions(folder: Path, cwd: str, settings: Settings) -> Iterator[Ex
 
 
 def substitute_variables(text: str, values: Mapping[str, str]) -> str:
-    """Replace `${extensionPath}` and other variables; unknown variables stay.
+    """Return `text` with variables such as `${extensionPath}` replaced with their values. Unknown
+    variables stay unchanged. `${/}` is the path separator.
 
     >>> substitute_variables("${extensionPath}${/}a ${b}", {"extensionPath": "/x"})
     '/x/a ${b}'
@@ -81,7 +88,13 @@ def _matches(pattern: object, source: str) -> bool:
 
 
 def _is_enabled(rules: object, cwd: str) -> bool:
-    """Apply the last matching rule: a path; `!` before it disables, `*` adds subfolders."""
+    """Return whether an extension is enabled for the folder `cwd`. `rules` is the JSON object with
+    the list of rules, `overrides`. The last rule that matches the folder decides. If no rule
+    matches, the extension is enabled.
+
+    A rule is a path: it enables the extension in the folder with this path. A rule with a `!`
+    before the path disables the extension there. A `*` at the end of the path includes subfolders.
+    """
     overrides = rules.get("overrides") if isinstance(rules, dict) else None
     place = f"{cwd.rstrip('/')}/"
     enabled = True

@@ -1,4 +1,6 @@
-"""Read a SKILL.md as the CLI does (its skillLoader)."""
+"""Read the name and the description of a skill from its SKILL.md, in the same way as the CLI
+(skillLoader).
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SkillHead", "fields_of", "head_of", "read_skill", "split_head", "yaml_texts"]
 
-# Larger than any real skill; the limits keep a hostile one from slowing down a run.
+# Limits in bytes and characters. Real skills are smaller; a hostile one must not slow down a run.
 _MAX_FILE = 1024 * 1024
 _MAX_HEAD = 32 * 1024
 
 _HEAD = re.compile(r"---\r?\n([\s\S]*?)\r?\n---(?:\r?\n([\s\S]*))?")
-# The characters of JavaScript's \s and trim(), which differ from Python's.
+# The characters that JavaScript's \s and trim() treat as white space. Python has other ones.
 _BLANKS = " \t\n\v\f\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _TRIMMED = "".join(map(chr, (*range(9, 14), 32, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029))) + (
     "\u202f\u205f\u3000\ufeff"
@@ -27,8 +29,8 @@ _TRIMMED = "".join(map(chr, (*range(9, 14), 32, 0xA0, 0x1680, *range(0x2000, 0x2
 _FIELD = re.compile(rf"[{_BLANKS}]*(name|description):[{_BLANKS}]*([^\n\r\u2028\u2029]*)")
 _CONTINUATION = re.compile(rf"[ \t]+[^{_BLANKS}]")
 _INVALID_IN_NAME = re.compile(r'[:\\/<>*?"|]')
-# A name that every parser reads the same way: unquoted, on its own line, and no other line can set
-# a name.
+# `_BARE_NAME` is a line with a name that every YAML parser reads the same way, because the name is
+# not quoted. `_OTHER_NAME` is any other line that could set a name for some parser.
 _BARE_NAME = re.compile(r"name: *[A-Za-z0-9][\w.-]*(?: [\w.-]+)* *", re.ASCII)
 _OTHER_NAME = re.compile(
     r"""name["']?\s*:|^["'?{&!*<%]|^\s*:|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]|\r."""
@@ -36,21 +38,27 @@ _OTHER_NAME = re.compile(
 
 
 class SkillHead(msgspec.Struct, frozen=True):
-    """The name and description in a SKILL.md, or in `why` the reason that the CLI skips it."""
+    """The name and the description of a skill, from its SKILL.md.
+
+    If the CLI would ignore the file, `why` is the reason; otherwise `why` is None.
+    """
 
     name: str = ""
     description: str = ""
     why: str | None = None
     sure: bool = True
-    """False if another YAML parser may read another name."""
+    """False if the CLI's YAML parser might read another name from the file than geminids."""
 
 
 def read_skill(file: str) -> SkillHead:
-    """Read the front matter of a file. `why` is set if the CLI would silently skip it."""
+    """Read the name and the description of a skill from its SKILL.md.
+
+    If the CLI would ignore the file, the field `why` of the result contains the reason.
+    """
     try:
         # Check before opening: opening a named pipe would wait for a writer.
         if not stat.S_ISREG(os.stat(file).st_mode):
-            return SkillHead(why="it is not a file")
+            return SkillHead(why="it is not a regular file")
         with open(file, "rb") as source:
             data = source.read(_MAX_FILE + 1)
     except OSError as error:
@@ -60,13 +68,21 @@ def read_skill(file: str) -> SkillHead:
 
 
 def split_head(text: str) -> tuple[str, str] | None:
-    """Split into front matter and body; None if the CLI finds no front matter."""
+    """Split the text of a SKILL.md into the front matter (the lines between `---` and `---`) and
+    the body.
+
+    Return None if the CLI would find no front matter.
+    """
     match = _HEAD.match(text)
     return (match[1], match[2] or "") if match else None
 
 
 def head_of(text: str) -> SkillHead:
-    """Read name and description as the CLI does, or the reason that it skips the file.
+    """Read the name and the description of a skill from the text of its SKILL.md, in the same way
+    as the CLI.
+
+    In the example, the colon in the name is replaced, as in the CLI. `sure` is False because the
+    CLI's YAML parser might read another name.
 
     >>> head_of("---\\nname: a:b\\ndescription: Use when: asked\\n---\\n")
     SkillHead(name='a-b', description='Use when: asked', why=None, sure=False)
@@ -83,7 +99,12 @@ def head_of(text: str) -> SkillHead:
 
 
 def fields_of(head: str) -> tuple[str | None, str | None]:
-    """Read name and description: as YAML if both are strings in it, else line by line."""
+    """Return the name and the description in the front matter of a SKILL.md. Each is None if it is
+    missing.
+
+    The front matter is read as YAML. If it is not valid YAML, or one of the two values is not a
+    string there, the front matter is read line by line. The CLI does the same.
+    """
     fields = yaml_texts(head)
     if not ("name" in fields and "description" in fields):
         fields = _from_lines(head)
@@ -91,17 +112,21 @@ def fields_of(head: str) -> tuple[str | None, str | None]:
 
 
 def yaml_texts(head: str) -> dict[str, str]:
-    """Return the top-level entries that js-yaml reads as strings; empty without a YAML mapping.
+    """Return those entries of a front matter whose values are strings for the CLI's YAML parser.
+
+    The result is empty if the front matter is not a valid YAML mapping. In the example, the version
+    is a number, so it is left out.
 
     >>> yaml_texts('name: "a: b"\\ndescription: >\\n  two\\n  lines\\nversion: 1')
     {'name': 'a: b', 'description': 'two lines\\n'}
     """
-    import yaml  # imported late: most runs read no skill
+    import yaml  # imported late: it is large, and most runs read no skill
 
     if len(head) > _MAX_HEAD:
         return {}
     try:
-        # Compose nodes only: this never expands merge keys, aliases or dates of a hostile file.
+        # Do not construct Python values: so aliases and merge keys of a hostile file are not
+        # expanded.
         document = yaml.compose(head if head.endswith("\n") else f"{head}\n", Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError):
         return {}
@@ -114,13 +139,19 @@ def yaml_texts(head: str) -> dict[str, str]:
 
 
 def _is_text(node: yaml.Node) -> bool:
-    if node.tag == "tag:yaml.org,2002:bool":  # in PyYAML (YAML 1.1) also `yes`, `no`, `on` and `off`
+    if (
+        node.tag == "tag:yaml.org,2002:bool"
+    ):  # PyYAML also reads `yes`, `no`, `on` and `off` as booleans; the CLI does not
         return node.value.lower() not in ("true", "false")
     return node.tag == "tag:yaml.org,2002:str"
 
 
 def _from_lines(head: str) -> dict[str, str]:
-    """Read `name:` and `description:` lines with indented continuations: the CLI's fallback."""
+    """Read the lines `name:` and `description:` of a front matter that is not valid YAML, in the
+    same way as the CLI.
+
+    The description can continue on indented lines.
+    """
     fields: dict[str, str] = {}
     lines = re.split(r"\r?\n", head)
     at = 0

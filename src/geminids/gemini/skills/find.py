@@ -1,4 +1,9 @@
-"""Find the agent skills that the CLI sees, tier by tier, and which are shadowed or turned off."""
+"""Find the agent skills that the CLI reads when it runs in a folder, and determine which of them it
+does not use.
+
+The CLI does not use a skill if another skill with the same name replaces it, or if it is turned
+off.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from geminids.gemini.locate.cli import Gemini
 from geminids.gemini.settings_file import Settings
-
-if TYPE_CHECKING:
-    from geminids.gemini.skills.file import SkillHead
+from geminids.gemini.skills.extensions import active_extensions, substitute_variables
+from geminids.gemini.skills.file import SkillHead, read_skill
 
 __all__ = [
     "TIERS",
@@ -28,18 +32,23 @@ __all__ = [
 ]
 
 Tier = Literal["built-in", "extension", "user", "user-agents", "workspace", "workspace-agents"]
-# Lowest first: of two skills with the same name, the one in the later tier wins.
+# A tier is a place for skills. They are listed by precedence, the lowest first: of two skills with
+# the same name, the CLI uses the one in the later tier.
 TIERS: tuple[Tier, ...] = ("built-in", "extension", "user", "user-agents", "workspace", "workspace-agents")
 
 _FILE = "SKILL.md"
 _IGNORED_FOLDERS = ("node_modules", ".git")
-# On macOS file names are not case-sensitive, and the CLI's search accepts any case (glob's
-# `nocase`).
+# On macOS, file names are not case-sensitive. There, the CLI's search accepts the name SKILL.md in
+# upper and lower case (glob's `nocase`).
 _ANY_CASE = sys.platform == "darwin"
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A skill as the CLI sees it. `off` names the setting that turns it off."""
+    """An agent skill that the CLI finds. `tier` is the kind of place where it was found, such as
+    `user` or `workspace`.
+
+    `off` is the name of the setting that turns the skill off; None if it is not turned off.
+    """
 
     name: str
     description: str
@@ -47,10 +56,14 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tier: Tier
     extension: str | None = None
     shadowed_by: str | None = None
-    """The file of the skill that the CLI uses instead. Within one tier this is not certain."""
+    """The file of the skill that the CLI uses in place of this one, because both have the same
+    name. None if the CLI uses this skill.
+
+    If both skills have the same `tier`, the CLI may use either of them.
+    """
     off: str | None = None
     sure: bool = True
-    """False if the CLI may read another name than we do."""
+    """False if the CLI might read another name from the file than geminids."""
 
     @property
     def folder(self) -> str:
@@ -58,17 +71,21 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def wins(self) -> bool:
-        """Whether the CLI uses this skill for its name."""
+        """Whether the CLI uses this skill for its name. It is False if another skill with the same
+        name replaces this one.
+        """
         return self.shadowed_by is None
 
 
 def find_skills(
     cwd: str | Path, home: Path, *, settings: Settings | None = None, built_in: Path | None = None
 ) -> tuple[Skill, ...]:
-    """Return every skill that the CLI considers in `cwd`, lowest tier first.
+    """Return all skills that the CLI finds when it runs in `cwd`. Of two skills with the same name,
+    the CLI uses the later one in this list.
 
-    `home` is the folder with `.gemini`. `settings` are those of the home: by default the CLI does
-    not read the workspace's settings.
+    `home` is the folder that contains `.gemini`. `settings` are the CLI's settings in this home.
+    The settings of the workspace are not used, because the CLI does not read them by default.
+    `built_in` is the folder with the skills that come with the CLI; None leaves them out.
     """
     workspace = os.path.realpath(cwd)
     skills: list[Skill] = []
@@ -83,10 +100,13 @@ def find_skills(
 
 
 def workspace_skills(cwd: str | Path, *, home: Path | None = None) -> tuple[Skill, ...]:
-    """Return the skills in the folder itself; none if it is `home`, whose skills are the user's.
+    """Return the skills that are stored in the workspace `cwd`, in `.gemini/skills` and
+    `.agents/skills`.
 
-    This includes skills that the CLI may see although we cannot read their name: `name` is empty
-    and `sure` is False.
+    If `cwd` is `home`, the result is empty, because the skills there are the user's own skills.
+
+    The result also contains skills whose name geminids cannot read, but the CLI might. For these,
+    `name` is empty and `sure` is False.
     """
     return tuple(
         _skill(head, file, tier)
@@ -107,7 +127,7 @@ def _workspace_folders(workspace: str, home: Path | None) -> list[tuple[str, Tie
 
 
 def built_in_folder(gemini: Gemini) -> Path:
-    """Return the folder of a CLI's built-in skills."""
+    """Return the folder with the skills that are a part of this Gemini CLI."""
     entry = Path(os.path.realpath(gemini.entry))
     if entry.parent.name == "bundle":
         return entry.parent / "builtin"
@@ -115,15 +135,16 @@ def built_in_folder(gemini: Gemini) -> Path:
 
 
 def skill_files(folder: str | Path) -> Iterator[str]:
-    """Yield what the CLI's search finds in a skills folder: `SKILL.md` and `*/SKILL.md`.
+    """Yield the paths of the skill files that the CLI finds in a folder of skills: `SKILL.md` and
+    `*/SKILL.md`.
 
-    It follows links and skips hidden folders.
+    Links are followed. Hidden folders are skipped.
     """
     folder = os.fspath(folder)
     try:
-        # libuv sorts a listing by bytes, and the CLI's glob walks it backwards. So of two skills
-        # with one name in one folder the alphabetically first usually wins; not always, because the
-        # lookups run concurrently.
+        # The CLI reads the names in reverse order of their bytes. If two skills have the same name,
+        # the last one that it reads wins. This is usually the first by alphabet, but not always,
+        # because the CLI reads the files concurrently.
         names = sorted(os.listdir(folder), key=os.fsencode, reverse=True)
     except OSError:
         return
@@ -146,7 +167,9 @@ def _list_folder(folder: str) -> list[str]:
 
 
 def is_skill_file(name: str) -> bool:
-    """Whether the CLI's search accepts a file with this name."""
+    """Return whether the CLI accepts a file with this name as a SKILL.md. On macOS, upper and lower
+    case do not matter.
+    """
     return name.lower() == _FILE.lower() if _ANY_CASE else name == _FILE
 
 
@@ -155,8 +178,6 @@ def _skill_files_in(folder: str, names: Iterable[str]) -> Iterator[str]:
 
 
 def _heads(folder: str | Path) -> Iterator[tuple[str, SkillHead]]:
-    from geminids.gemini.skills.file import read_skill  # imported late: most folders have no skills
-
     for file in skill_files(folder):
         yield file, read_skill(file)
 
@@ -172,8 +193,6 @@ def _skill(head: SkillHead, file: str, tier: Tier) -> Skill:
 def _of_extensions(home: Path, cwd: str, settings: Settings) -> Iterator[Skill]:
     if not os.path.isdir(home / ".gemini/extensions"):
         return
-    from geminids.gemini.skills.extensions import active_extensions, substitute_variables
-
     for extension in active_extensions(home / ".gemini/extensions", cwd, settings):
         values = {"extensionPath": str(extension.path), "workspacePath": cwd}
         for skill in _in_folder(extension.path / "skills", "extension"):

@@ -1,4 +1,4 @@
-"""Lint a skill: findings with file, line and rule, and whether the CLI ignores the skill."""
+"""Check a skill for errors (lint): its SKILL.md and its files must follow the rules in `RULES`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Literal
 import msgspec
 
 from geminids.gemini.skills.file import fields_of, head_of, split_head, yaml_texts
-from geminids.gemini.skills.tree import links_outside
+from geminids.gemini.skills.folder import links_outside
 
-__all__ = ["RULES", "Finding", "Level", "finding", "lint_skill"]
+__all__ = ["RULES", "Level", "LintFinding", "finding", "lint_skill"]
 
 Level = Literal["error", "warning"]
 
@@ -44,15 +44,18 @@ RULES: dict[str, tuple[Level, str]] = {
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_NAME = 64
 _MAX_DESCRIPTION = 1024
-# A skill's files are in these folders (the Agent Skills standard), or a Markdown link refers to
-# them.
+# A reference to a file of the skill: a path in one of the folders of the Agent Skills standard, or
+# the target of a Markdown link.
 _REFERENCE = re.compile(
     r"(?<![\w./\\-])(?:\./)?((?:scripts|references|assets)/[\w./-]*\w)|\]\(([^)\s:#<>]+)\)"
 )
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A violation of a rule. `unseen`: the CLI silently ignores this skill."""
+class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem of a skill. `code` is the name of the rule that the skill violates.
+
+    `unseen` is true if the CLI silently ignores the skill because of this problem.
+    """
 
     file: str
     line: int
@@ -62,16 +65,24 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     unseen: bool = False
 
 
-def finding(file: str, line: int, code: str, message: str, *, unseen: bool = False) -> Finding:
-    """Create a finding with the level of its rule; the message mentions an `unseen` skill."""
+def finding(file: str, line: int, code: str, message: str, *, unseen: bool = False) -> LintFinding:
+    """Create a finding: a violation of the rule `code`. Its level (error or warning) is that of the
+    rule.
+
+    If `unseen` is true, the CLI ignores the skill because of the violation, and this is added to
+    the message.
+    """
     text = f"{message}: the CLI will not see this skill" if unseen else message
-    return Finding(file=file, line=line, code=code, level=RULES[code][0], message=text, unseen=unseen)
+    return LintFinding(file=file, line=line, code=code, level=RULES[code][0], message=text, unseen=unseen)
 
 
-def lint_skill(file: str, *, in_folder: bool = True) -> list[Finding]:
-    """Lint a SKILL.md and the files next to it. `in_folder`: its folder must have its name."""
+def lint_skill(file: str, *, in_folder: bool = True) -> list[LintFinding]:
+    """Check a SKILL.md and the other files in its folder for errors, and return all findings.
+
+    If `in_folder` is true, a skill whose name differs from the name of its folder is an error too.
+    """
     if os.path.exists(file) and not os.path.isfile(file):
-        return [finding(file, 1, "unreadable", "is not a file", unseen=True)]
+        return [finding(file, 1, "unreadable", "is not a regular file", unseen=True)]
     try:
         with open(file, "rb") as source:
             data = source.read()
@@ -92,7 +103,7 @@ def lint_skill(file: str, *, in_folder: bool = True) -> list[Finding]:
     return findings
 
 
-def _lint_head(file: str, text: str, in_folder: bool) -> Iterator[Finding]:
+def _lint_head(file: str, text: str, in_folder: bool) -> Iterator[LintFinding]:
     parts = split_head(text)
     if parts is None:
         if re.match(r"---\r?\n", text):
@@ -124,7 +135,7 @@ def _lint_head(file: str, text: str, in_folder: bool) -> Iterator[Finding]:
         )
 
 
-def _lint_name(file: str, line: int, name: str, seen: str, in_folder: bool) -> Iterator[Finding]:
+def _lint_name(file: str, line: int, name: str, seen: str, in_folder: bool) -> Iterator[LintFinding]:
     if not _NAME.fullmatch(name):
         message = f"the name {name!r} may have only lowercase letters, digits and single hyphens"
         yield finding(
@@ -138,14 +149,16 @@ def _lint_name(file: str, line: int, name: str, seen: str, in_folder: bool) -> I
 
 
 def _line(head: str, field: str) -> int:
-    """Return the line number of a front matter field in the file."""
+    """Return the number of the line that contains this field of the front matter. Return 1 if the
+    field is missing.
+    """
     for number, line in enumerate(head.splitlines(), 2):
         if re.match(rf"""\s*["']?{field}["']?\s*:""", line):
             return number
     return 1
 
 
-def _lint_references(file: str, text: str) -> Iterator[Finding]:
+def _lint_references(file: str, text: str) -> Iterator[LintFinding]:
     parts = split_head(text)
     if parts is None:
         return
@@ -164,7 +177,7 @@ def _lint_references(file: str, text: str) -> Iterator[Finding]:
                 yield finding(file, number, "missing-file", f"refers to {path}, which does not exist")
 
 
-def _lint_links(file: str) -> Iterator[Finding]:
+def _lint_links(file: str) -> Iterator[LintFinding]:
     folder = os.path.dirname(os.path.abspath(file))
     try:
         links = links_outside(folder)

@@ -1,4 +1,8 @@
-"""Trusted workspace skills: those that `geminids skills add` recorded and that are unchanged."""
+"""Store which skills of a workspace are trusted. These are the skills that were added with
+`geminids skills add`.
+
+If a skill has changed since it was added, it is no longer trusted.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,10 @@ from geminids.config.flock import FileLock
 from geminids.config.paths import Places, private_dir, write_private
 from geminids.errors import GeminidsError
 from geminids.gemini.skills.find import Skill, workspace_skills
-from geminids.gemini.skills.tree import Tree, scan_tree
+from geminids.gemini.skills.folder import Tree, scan_tree
 
 __all__ = [
-    "Record",
+    "SkillRecord",
     "delete_record",
     "is_trusted",
     "record_of",
@@ -28,8 +32,12 @@ __all__ = [
 ]
 
 
-class Record(msgspec.Struct, frozen=True):
-    """A skill folder (its real path), and its contents when it was added."""
+class SkillRecord(msgspec.Struct, frozen=True):
+    """The stored data about a skill that was added with `geminids skills add`. `folder` is the real
+    path of its folder, and `tree` a summary of the folder's contents.
+
+    `source` is the folder from which the skill was copied.
+    """
 
     folder: str
     tree: Tree
@@ -37,10 +45,10 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def trusted_skills(cwd: str | Path, places: Places) -> frozenset[str]:
-    """Return the skill folders of this workspace that have not changed since they were added.
+    """Return the folders of the trusted skills in the workspace `cwd`, as real paths (without
+    links).
 
-    The folders are real paths, like `Skill.folder` of a workspace skill. Fast if no skill was ever
-    added.
+    A skill is trusted if it was added with `geminids skills add` and has not changed since.
     """
     if not _folder(places).is_dir():
         return frozenset()
@@ -54,7 +62,11 @@ def trusted_skills(cwd: str | Path, places: Places) -> frozenset[str]:
 
 
 def is_trusted(folder: str, places: Places) -> bool:
-    """Whether this skill folder was added and has not changed since; always False for a link."""
+    """Return whether the skill in `folder` was added with `geminids skills add` and has not changed
+    since.
+
+    If `folder` is a link, the result is False.
+    """
     record = record_of(folder, places)
     if record is None or os.path.realpath(folder) != record.folder:
         return False
@@ -64,32 +76,41 @@ def is_trusted(folder: str, places: Places) -> bool:
         return False
 
 
-def record_of(folder: str, places: Places) -> Record | None:
-    """Return the record of this folder, if any."""
+def record_of(folder: str, places: Places) -> SkillRecord | None:
+    """Return the stored data about the skill in `folder`. None if the skill was not added with
+    `geminids skills add`, or if the data cannot be read.
+    """
     try:
-        record = msgspec.json.decode(_file(folder, places).read_bytes(), type=Record)
+        record = msgspec.json.decode(_file(folder, places).read_bytes(), type=SkillRecord)
     except (OSError, msgspec.MsgspecError):
         return None
     return record if record.folder == folder else None
 
 
-def write_record(record: Record, places: Places) -> None:
-    """Write a record atomically; only the owner can read it."""
+def write_record(record: SkillRecord, places: Places) -> None:
+    """Store the data about an added skill, in a file that only the current user can read."""
     write_private(_file(record.folder, places), msgspec.json.encode(record))
 
 
 def delete_record(folder: str, places: Places) -> None:
-    """Delete the record of a folder, if any."""
+    """Delete the stored data about the skill in `folder`, so that the skill is no longer trusted.
+    If nothing is stored about it, do nothing.
+    """
     _file(folder, places).unlink(missing_ok=True)
 
 
 @contextmanager
 def records_locked(places: Places) -> Iterator[None]:
-    """Lock the records: only one process at a time adds or removes skills."""
+    """Hold a lock during the `with` block, so that only one process at a time adds or removes
+    skills.
+
+    Raises `GeminidsError` if another process holds the lock for more than 60 seconds.
+    """
     file = private_dir(_folder(places)) / ".lock"
     lock = FileLock.take(file, wait=60)
     if lock is None:
-        raise GeminidsError(f"another process has locked {file}", hint="Try again later.")
+        message = f"no skill was changed: another process has locked {file} for 60 seconds"
+        raise GeminidsError(message, hint="Try again later.")
     with closing(lock):
         yield
 
@@ -99,25 +120,26 @@ def _folder(places: Places) -> Path:
 
 
 def _file(folder: str, places: Places) -> Path:
-    # crc32 instead of hashlib, as in home.py. A record stores its folder, so a collision is
-    # detected.
+    # Use crc32, because importing hashlib loads OpenSSL, which takes 16 ms. A collision of two
+    # folders is detected, because the record contains the folder.
     data = os.fsencode(folder)
     return _folder(places) / f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}.json"
 
 
 def untrusted_skills(cwd: str | Path, places: Places, *, home: Path | None = None) -> tuple[Skill, ...]:
-    """Return the untrusted workspace skills that the CLI would use: turn them off by name.
+    """Return the skills in the workspace `cwd` that are not trusted, although the CLI would use
+    them.
 
-    A skill with an uncertain name (`sure` is False) cannot be turned off by name: turn off all
-    skills, or reject the run. Fast if the workspace has no skills.
+    The caller turns these skills off by name. If the name of a skill is uncertain (`sure` is
+    False), this is not possible. Then the caller must turn off all skills, or reject the run.
     """
     skills = workspace_skills(cwd, home=home)
     if not skills:
         return ()
     trusted = trusted_skills(cwd, places)
     untrusted = [skill for skill in skills if skill.folder not in trusted]
-    # Added skills are in .agents, which outranks .gemini: an untrusted skill of the same name in
-    # .gemini is never used.
+    # Added skills are in .agents, which has a higher precedence than .gemini. So the CLI never uses
+    # an untrusted skill in .gemini that has the name of an added one.
     untrusted_names = {skill.name.lower() for skill in untrusted if skill.tier == "workspace-agents"}
     trusted_names = {skill.name for skill in skills if skill.folder in trusted}
     return tuple(

@@ -1,1 +1,1 @@
-"""Translate permissions into rules of the CLI."""
+"""Translate the permissions of a run into policy rules of Gemini CLI."""

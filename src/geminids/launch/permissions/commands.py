@@ -1,4 +1,4 @@
-"""Match shell commands against allowed and denied commands, and recognise build files."""
+"""Compare shell commands with allowed and denied commands, and recognise build files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 
 __all__ = ["allowed_begin", "build_file_pattern", "denied_begin", "is_build_file"]
 
-# Characters with which a command can run another command, write a file or expand. Quotes and `~`
-# are harmless.
+# With these characters, a command can run another command, write a file or insert other text.
+# Quotes and `~` are harmless.
 _META = frozenset("\n\r\0;&|<>$`(){}*?[]!#\\")
 _PARTS = re.compile(r"[;&|\n\r(){}`'\"]+|\$\(")
 
@@ -26,9 +26,10 @@ _BUILD_ENDS = (".bzl", ".bazel", ".bzlmod", ".mk", ".cmake")
 
 
 def allowed_begin(command: str, allowed: tuple[str, ...]) -> str | None:
-    """Return the entry of `allowed` that the command starts with, word by word.
+    """Return the first entry of `allowed` whose words are the first words of `command`.
 
-    None if it is not a simple command.
+    Return None if no entry matches, or if `command` contains a character with which it could run
+    another command or write a file.
 
     >>> allowed_begin("git status --short", ("git status",)), allowed_begin("git status; rm x", ("git status",))
     ('git status', None)
@@ -40,9 +41,10 @@ def allowed_begin(command: str, allowed: tuple[str, ...]) -> str | None:
 
 
 def denied_begin(command: str, denied: tuple[str, ...]) -> str | None:
-    """Return the entry of `denied` that a part of the command starts with.
+    """Return the first entry of `denied` with which a part of the command starts, or None.
 
-    The program may have a path. It may match too much, but never too little.
+    The name of the program may have a path before it. The function may match a command that is
+    harmless, but it never misses a denied command.
 
     >>> denied_begin("ls && /bin/rm -rf x", ("rm -r",)), denied_begin("rmdir x", ("rm",))
     ('rm -r', None)
@@ -56,13 +58,15 @@ def _begins(words: list[str], begin: list[str]) -> bool:
         return False
     first, *rest = words[: len(begin)]
     compared = [first if "/" in begin[0] else first.rsplit("/", 1)[-1], *rest]
-    # `rm -r` also matches `rm -rf`.
+    # The entry `rm -r` also matches the command `rm -rf`.
     last = compared[-1] == begin[-1] or (begin[-1].startswith("-") and compared[-1].startswith(begin[-1]))
     return compared[:-1] == begin[:-1] and last
 
 
 def is_build_file(path: str) -> bool:
-    """Whether the CLI asks before it writes this file, whatever the rules say (0.61 and newer).
+    """Whether Gemini CLI 0.61 and newer asks for permission before it writes this file.
+
+    The CLI then asks even if a policy rule allows the write.
 
     >>> is_build_file("a/pyproject.toml"), is_build_file("a/notes.txt")
     (True, False)
@@ -76,9 +80,10 @@ def is_build_file(path: str) -> bool:
 
 
 def build_file_pattern() -> str:
-    """`is_build_file` as a regular expression for a call's arguments.
+    """Return a regular expression for the arguments of tool calls that write a build file.
 
-    The engine accepts no repeated groups.
+    Build files are those of `is_build_file`. The expression contains no repeated group, because the
+    CLI's policy engine refuses expressions with repeated groups.
     """
     names = "|".join(map(re.escape, sorted(_BUILD_FILES)))
     ends = "|".join("".join(f"[{c}{c.upper()}]" for c in end) for end in _BUILD_ENDS)

@@ -1,8 +1,8 @@
-"""Translate permissions into rules of the CLI's policy engine.
+"""Translate the permissions of a run into rules of the CLI's policy engine.
 
-Our rules and the user's own are in the same tier, where the matching rule with the highest priority
-decides: first our denies, then the user's rules, then our allows. So a caller can deny what the
-user allows, but can allow only what no rule of the user covers.
+If several rules match a call, the one with the highest priority decides. Our deny rules have a
+higher priority than the user's rules, and our allow rules a lower one. So a caller can deny what
+the user allows, but can allow only calls that no rule of the user matches.
 """
 
 from __future__ import annotations
@@ -34,18 +34,25 @@ _NAMES: dict[Approval, str] = {"default": "default", "auto_edit": "autoEdit", "y
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A `[[rule]]` of a policy file."""
+    """A rule of a policy file (a `[[rule]]` table).
+
+    `modes` are the approval modes in which the rule applies; without any, it applies in all modes.
+    `redirection` is True if the rule also allows shell commands that redirect output to a file.
+    """
 
     tools: tuple[str, ...]
     decision: str
     priority: int
     modes: tuple[Approval, ...] = ()
     arguments: str | None = None
-    """A regular expression for the arguments, which the engine writes as JSON with sorted keys."""
+    """A regular expression for the arguments of a call.
+
+    The policy engine writes the arguments as JSON with sorted keys.
+    """
     redirection: bool = False
     server: str | None = None
     agent: str | None = None
-    """Apply the rule only to calls of this subagent."""
+    """The only subagent to whose calls the rule applies; None for all calls."""
     message: str | None = None
 
     def fields(self) -> dict[str, Any]:
@@ -63,17 +70,18 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def our_rules(permissions: Permissions, approval: Approval, *, warm: bool = False) -> tuple[Rule, ...]:
-    """Return the rules of a run.
+    """Return the policy rules for the permissions of a run.
 
-    Every mode but `yolo` has some, because it must not change to `yolo`.
+    `warm` is True for a warm process. The result is empty only in the mode `yolo`: in every other
+    mode, rules keep the agent from changing the mode to `yolo`.
     """
     return (*_denies(permissions, approval, warm), *_allows(permissions), *_only(permissions))
 
 
 def too_long(permissions: Permissions) -> Iterator[str]:
-    """Yield a problem for each command that is too long.
+    """Yield a message for each command in the permissions that is too long for a rule.
 
-    The engine drops rules over 2048 characters (isSafeRegExp).
+    The policy engine ignores regular expressions of more than 2048 characters (isSafeRegExp).
     """
     for command in (*permissions.allow_commands, *permissions.deny_commands):
         if max(len(_allowed_begin(command)), len(banned(command))) > _LONGEST:
@@ -85,9 +93,9 @@ def _denies(permissions: Permissions, approval: Approval, warm: bool) -> Iterato
     for tool, why in denied_tools(permissions, warm=warm).items():
         by_reason.setdefault(why, []).append(tool)
     if approval != "yolo":
-        # A headless run that leaves plan mode changes to yolo without asking
+        # If a headless run leaves plan mode, it changes to `yolo` without asking
         # (core/src/tools/exit-plan-mode.ts, getAllowApprovalMode). So a run that may only read
-        # could enter plan mode, leave it and do anything.
+        # could enter plan mode, leave it, and then do anything.
         reason = "the approval mode cannot be changed" if warm else f"approval={approval} cannot be changed"
         by_reason[reason] = ["exit_plan_mode", "enter_plan_mode"]
     for why, tools in by_reason.items():
@@ -117,7 +125,7 @@ def _allows(permissions: Permissions) -> Iterator[Rule]:
             decision="allow",
             priority=_ALLOW,
             modes=allowable_modes("shell"),
-            # `git log > /elsewhere` starts with `git log`, but writes a file.
+            # `git log > /elsewhere` starts with the allowed `git log`, but writes a file.
             redirection=permissions.file_write == "allow",
         )
     for server in permissions.allow_servers:
@@ -131,34 +139,37 @@ def _allowed(permissions: Permissions, tools: tuple[str, ...], capability: str |
 
 
 def _allowed_begin(command: str) -> str:
-    """Return a pattern for commands that start with `command`.
+    """Return a regular expression for calls whose shell command starts with `command`.
 
-    `commandPrefix` would be unsafe: it also matches in nested arguments that are named "command".
+    The rule's field `commandPrefix` would be unsafe: it also matches a nested argument with the
+    name "command".
     """
     return rf'^\{{\x00?"command":"{_escaped(command)}[\s"]'
 
 
 def banned(command: str) -> str:
-    """Return a pattern for a denied command.
+    """Return a regular expression for calls whose shell command contains the denied `command`.
 
-    It matches more than `commandPrefix`: tabs and line breaks between words, and a program with its
-    path. It repeats no group, because the engine drops such expressions.
+    It matches more commands than the rule's field `commandPrefix`: also those with tabs or line
+    breaks between words, or with a path before the program's name. It contains no repeated group,
+    because the policy engine ignores expressions with repeated groups.
     """
     words = command.split()
-    # `rm -r` also denies `rm -rf`, but `rm` does not deny `rmdir`.
+    # The entry `rm -r` also denies `rm -rf`, but the entry `rm` does not deny `rmdir`.
     end = "" if words[-1].startswith("-") or words[-1][-1] not in _IN_NAMES else r"(?![\w.\-])"
     return r'"command":"\s*(?:|[^\s"]*/)' + r"(?:\s|\\)[\s\\nrt]*".join(map(_escaped, words)) + end
 
 
 def _escaped(text: str) -> str:
-    """Encode a text as in JSON and escape it for a JavaScript regular expression."""
+    """Encode the text as JSON, and escape it for a JavaScript regular expression."""
     return re.escape(json.dumps(text.strip(), ensure_ascii=False)[1:-1])
 
 
 def _only(permissions: Permissions) -> Iterator[Rule]:
-    """The tools in `only_tools` keep what their mode allows.
+    """Yield the rules for the permission `only_tools`.
 
-    All others are denied, also unknown ones.
+    The tools in `only_tools` are allowed in the approval modes that allow them without a
+    permission. All other tools are denied, including tools that we do not know.
     """
     if not permissions.only_tools:
         return
@@ -175,7 +186,7 @@ def _only_built_in(permissions: Permissions) -> bool:
 
 
 def _server_rule(server: str, decision: str, *, message: str | None = None) -> Rule:
-    """Return a rule for all tools of a server, or of all servers (`*`)."""
+    """Return a rule for all tools of the MCP server `server`, or of all servers if it is `*`."""
     priority, modes = (_ALLOW, allowable_modes("mcp")) if decision == "allow" else (DENY, ())
     return Rule(
         tools=("*",), server=server, decision=decision, priority=priority, modes=modes, message=message
@@ -183,7 +194,7 @@ def _server_rule(server: str, decision: str, *, message: str | None = None) -> R
 
 
 def policy_text(rules: Sequence[dict[str, Any]], checkers: Sequence[dict[str, Any]] = ()) -> str:
-    """Format rules as TOML."""
+    """Format the rules and the safety checkers of a policy file as TOML."""
     tables = [("rule", rule) for rule in rules] + [("safety_checker", checker) for checker in checkers]
     return "\n".join(
         f"[[{name}]]\n" + "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())

@@ -1,13 +1,15 @@
-"""Read the user's own policies. `--policy` replaces them, so we pass them together with ours.
+"""Read the user's own policy files.
 
-They keep their order and their effect. Gemini CLI ignores a policy file that it cannot read, with
-the denies in it. We refuse the run instead.
+The CLI's flag `--policy`, with which we pass our rules, replaces the user's policies. So we pass
+them too, in their order and with their effect. Gemini CLI ignores a policy file that it cannot
+read, including its deny rules. In that case we refuse the run.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,32 +22,47 @@ from geminids.launch.permissions.policy import policy_text
 
 __all__ = ["Table", "UserPolicies", "as_text", "is_whole", "names_of", "user_policies"]
 
-# Priorities of the user's own rules, between our denies and our allows.
+# The priorities of the user's rules are between those of our deny rules and of our allow rules.
 _LOWEST, _HIGHEST = 3, 997
 _DECISIONS = ("allow", "deny", "ask_user")
-# Variables in settings, as the CLI matches them (cli/src/utils/envVarResolver.ts).
+# The same pattern for variables in settings as in the CLI (cli/src/utils/envVarResolver.ts).
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]+?)(?::-([^}]*))?\})")
 
 Table = dict[str, Any]
 
 
 class UserPolicies(msgspec.Struct, frozen=True):
-    """The user's policy files, or a text that replaces them, and what they deny."""
+    """The user's policy files, and what they deny.
+
+    Either `paths` or `text` is passed to the CLI.
+    """
 
     paths: tuple[str, ...] = ()
     text: str | None = None
-    """Set if a rule has a priority that is reserved for our rules."""
+    """A policy that replaces the files, or None.
+
+    It is needed if a rule in the files has a priority that we reserve for our rules, or if a warm
+    process needs the rules in another form.
+    """
     denied: tuple[str, ...] = ()
-    """Names of tools; `*` at the end matches several."""
+    """Names of the tools that are always denied. A `*` at the end of a name matches several tools.
+    """
     rules: tuple[Table, ...] = ()
-    """The rules of the files, the highest priority first."""
+    """The rules of all files, sorted by priority, the highest first."""
     checkers: tuple[Table, ...] = ()
     excluded: tuple[str, ...] = ()
-    """Tools that the settings exclude; `run_shell_command(rm)` excludes a command."""
+    """Tools that the user's settings exclude.
+
+    An entry such as `run_shell_command(rm)` excludes only one command of the shell tool.
+    """
 
 
 def user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> UserPolicies:
-    """Read the user's policies; raises `SettingsProblem` for a file that the CLI would ignore."""
+    """Read the user's policies.
+
+    Raises `SettingsProblem` if a policy file cannot be read or is not valid: the CLI would ignore
+    that file.
+    """
     files = [file for path in _places(source, cwd, environ) for file in _toml_files(path)]
     rules: list[Table] = []
     checkers: list[Table] = []
@@ -67,7 +84,11 @@ def user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> U
 
 
 def as_text(rules: Sequence[Table], checkers: Sequence[Table]) -> str:
-    """Format these rules as one policy, with priorities between our denies and our allows."""
+    """Format rules and safety checkers as one policy file.
+
+    Priorities are changed so that all are between those of our deny rules and of our allow rules.
+    The order of the rules and of the checkers stays the same.
+    """
     return policy_text(_in_order(rules), _in_order(checkers))
 
 
@@ -96,8 +117,6 @@ def _toml_files(path: Path) -> list[Path]:
 
 
 def _read(file: Path) -> Table:
-    import tomllib  # imported late: most users have no policies
-
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -107,7 +126,7 @@ def _read(file: Path) -> Table:
 def _tables(file: Path, content: Table, name: str) -> list[Table]:
     tables = content.get(name, [])
     if not isinstance(tables, list):
-        raise SettingsProblem(f"the policy {file} has a {name!r} that is not a [[{name}]]")
+        raise SettingsProblem(f"the policy {file} is not valid: its {name!r} is not a [[{name}]] table")
     for number, table in enumerate(tables, 1):
         problem = _problem(table, name) if isinstance(table, dict) else "is not a table"
         if problem:
@@ -116,7 +135,10 @@ def _tables(file: Path, content: Table, name: str) -> list[Table]:
 
 
 def _problem(table: Table, name: str) -> str | None:
-    """Return why the CLI would ignore the whole file (core/src/policy/toml-loader.ts), or None."""
+    """Return why the CLI would ignore the file with this table, or None if the table is valid.
+
+    The checks are those of core/src/policy/toml-loader.ts.
+    """
     tools = table.get("toolName", [])
     if not isinstance(tools, str) and not (
         isinstance(tools, list) and all(isinstance(tool, str) for tool in tools)
@@ -133,12 +155,15 @@ def _problem(table: Table, name: str) -> str | None:
 
 
 def is_whole(rule: Table) -> bool:
-    """Whether a rule applies to every call of its tools, whatever the arguments are."""
+    """Whether a rule applies to every call of its tools, with any arguments."""
     return rule.keys().isdisjoint(("argsPattern", "commandPrefix", "commandRegex"))
 
 
 def names_of(rule: Table) -> list[str]:
-    """Return the tools that a rule applies to; `*` at the end matches several."""
+    """Return the names of the tools to which a rule applies.
+
+    A `*` at the end of a name matches several tools.
+    """
     tools = rule.get("toolName", "*")
     names = [tools] if isinstance(tools, str) else list(tools)
     server = rule.get("mcpName")
@@ -154,10 +179,10 @@ def _excluded(source: SourceHome) -> list[str]:
 
 
 def _in_order(rules: Sequence[Table]) -> list[Table]:
-    """Sort rules by priority and limit the priorities to our range.
+    """Sort rules by priority, and change their priorities to fit between our deny and allow rules.
 
-    The order stays the same if two priorities become equal: the engine keeps the order of equal
-    rules.
+    If two priorities become equal, the rules keep their order: the policy engine keeps the order of
+    rules with the same priority.
     """
     ordered = sorted(rules, key=_priority, reverse=True)
     return [{**rule, "priority": min(max(_priority(rule), _LOWEST), _HIGHEST)} for rule in ordered]

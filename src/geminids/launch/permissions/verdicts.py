@@ -1,8 +1,9 @@
-"""Decide what a run may do, as the CLI will decide it, and find contradicting permissions."""
+"""Predict which calls the CLI allows in a run, and find permissions that contradict each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -39,11 +40,11 @@ __all__ = [
     "without_asks",
 ]
 
-# Subagents that only have reading tools. They never need permission.
+# Subagents whose tools only read. They never need permission.
 READING_AGENTS = ("codebase_investigator", "cli_help")
 _WORKING: tuple[Approval, ...] = ("default", "auto_edit", "yolo")
-# Capabilities that can also be allowed in plan mode, because they do not write to the folder
-# themselves.
+# Permissions can also allow these capabilities in plan mode, because they do not themselves write
+# to the folder.
 _PLAN_CAPABILITIES = ("network", "mcp", "skills")
 _MODES: dict[str, tuple[Approval, ...]] = {
     "always": ("default", "auto_edit", "yolo", "plan"),
@@ -55,23 +56,26 @@ _MODES: dict[str, tuple[Approval, ...]] = {
 
 
 def modes_of(tool: BuiltIn | None) -> tuple[Approval, ...]:
-    """Return the modes that approve a tool without further permissions.
+    """Return the approval modes that allow a tool without any permission.
 
-    Tools that are not built in need `yolo`.
+    A tool that is not built in (None) is only allowed in `yolo`.
     """
     return _MODES[tool.level if tool else "yolo"]
 
 
 def allowable_modes(capability: str | None) -> tuple[Approval, ...]:
-    """Return the modes in which an allow applies.
+    """Return the approval modes in which permissions can allow a capability.
 
-    Plan mode never allows files, shell or unknown tools.
+    None means a tool without a known capability. In plan mode, permissions cannot allow files,
+    shell or unknown tools.
     """
     return (*_WORKING, "plan") if capability in _PLAN_CAPABILITIES else _WORKING
 
 
 def session_mode(approval: Approval) -> str:
-    """Return the mode to set in a warm session. `auto_edit` is `default` with extra rules.
+    """Return the approval mode to set in a warm session, given the mode of the run.
+
+    For `auto_edit`, the session uses `default`, and the policy has additional allow rules.
 
     >>> session_mode("auto_edit"), session_mode("yolo")
     ('default', 'yolo')
@@ -80,40 +84,55 @@ def session_mode(approval: Approval) -> str:
 
 
 def is_denied(permissions: Permissions, capability: str) -> bool:
-    """Whether a capability is denied, or needs permission while nobody can be asked."""
+    """Whether a capability is set to `deny` or to `ask`.
+
+    `ask` counts as denied, because a run that cannot ask must deny the call. For a session that can
+    ask, pass `without_asks(permissions)`.
+    """
     return getattr(permissions, capability) in ("deny", "ask")
 
 
 def without_asks(permissions: Permissions) -> Permissions:
-    """Remove every `ask`. In a session that can ask, it denies nothing in rules and settings."""
+    """Return the permissions without every `ask`.
+
+    Use the result to build rules for a session that can ask. With the `ask`, the rules would deny
+    these calls.
+    """
     asked = {name: None for name in CAPABILITIES if getattr(permissions, name) == "ask"}
     return msgspec.structs.replace(permissions, **asked) if asked else permissions
 
 
 def capability_of(tool: str) -> str | None:
-    """Return the capability that a tool needs; None if it needs none or is unknown."""
+    """Return the capability that a tool needs, or None if it needs none or is unknown."""
     row = built_in(tool)
     return row.capability if row else ("mcp" if is_mcp_name(tool) else None)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The decision of our rules about a permission request, with the reason."""
+    """An answer to a permission request, decided by the permissions of the run, and its reason."""
 
     allow: bool
     reason: str
 
 
 class Verdicts(msgspec.Struct, frozen=True):
-    """Explains why a call was denied. The CLI does not: it reports a denied tool as "not found"."""
+    """Explains why a call was denied, and answers permission requests by the run's permissions.
+
+    The CLI itself gives no reason: it reports a denied tool as "not found". `servers` are the names
+    of the MCP servers. `warm` is True for a warm process, which serves several prompts.
+    """
 
     approval: Approval
     permissions: Permissions
     servers: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
-    """Tools that the user's own policies and settings deny; `*` at the end matches several."""
+    """Names of the tools that the user's own policies and settings deny.
+
+    A `*` at the end of a name matches several tools.
+    """
     warm: bool = False
     asks: bool = False
-    """Whether a warm session can ask for permission."""
+    """Whether the run can ask for permission. Only a warm session can."""
 
     @classmethod
     def of(
@@ -128,7 +147,7 @@ class Verdicts(msgspec.Struct, frozen=True):
         return cls(options.approval, options.permissions, servers, users, warm, asks)
 
     def why_not(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
-        """Return why a call is denied, or None if we know no reason.
+        """Return why a call is denied, or None if no reason is known.
 
         >>> Verdicts("yolo", Permissions(shell="deny")).why_not("run_shell_command", {})
         'shell is denied by the permissions of this run'
@@ -141,9 +160,8 @@ class Verdicts(msgspec.Struct, frozen=True):
         if denied:
             return denied
         if self.warm and self._cannot_ask(tool, arguments):
-            return (
-                f"{arguments['agent_name']} cannot ask for permission in a warm process; use a headless run"
-            )
+            agent = arguments["agent_name"]
+            return f"the subagent {agent} cannot ask for permission in a warm process; use a headless run"
         if self._allowed(tool, capability, server) or self.approval in modes_of(row):
             return self._redirected(command) if isinstance(command, str) else None
         if tool == SHELL and self.permissions.allow_commands and self.approval != "plan":
@@ -151,11 +169,13 @@ class Verdicts(msgspec.Struct, frozen=True):
         return self._not_in_this_mode(tool, row, capability)
 
     def answer(self, tool: str, command: str | None = None, paths: Sequence[str] = ()) -> Answer | None:
-        """Decide a permission request of the CLI by our rules. Return None if a person must decide.
+        """Answer a permission request of the CLI by the permissions of the run.
 
-        If the CLI's rules allow a call, it asks because of its own protections (build files,
-        unusual arguments). No rule answers such a request. `paths` are the files of the call, with
-        links resolved.
+        Return None if a person must decide. `command` is the shell command of the call; `paths` are
+        the files of the call, with links resolved.
+
+        The CLI also asks about calls that its rules allow, because of its own protections (build
+        files, unusual arguments). A person must answer such a request.
 
         >>> permissions = Permissions(shell="ask", allow_commands=("ls",))
         >>> Verdicts("default", permissions, asks=True).answer("run_shell_command", "ls -l")
@@ -184,14 +204,17 @@ class Verdicts(msgspec.Struct, frozen=True):
         return f"{begin!r} is in allow_commands" if begin else None
 
     def _cannot_ask(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether this calls a subagent that warm processes deny, because it could not ask."""
+        """Whether the call starts a subagent that could not ask for permission.
+
+        Warm processes deny such a subagent.
+        """
         agent = arguments.get("agent_name")
         if tool != "invoke_agent" or not isinstance(agent, str) or agent in READING_AGENTS:
             return False
         return self.approval != "yolo" or is_asking(self.permissions, self.asks)
 
     def _forbidden(self, tool: str, capability: str | None, server: str | None, command: str) -> str | None:
-        """Return why neither the mode nor a person can allow the call, or None."""
+        """Return why the call is denied in every mode and even if a person allows it, or None."""
         denied = self._denied(tool, capability, server, command)
         if denied:
             return denied
@@ -223,9 +246,9 @@ class Verdicts(msgspec.Struct, frozen=True):
         return by_name or (capability is not None and getattr(permissions, capability) == "allow")
 
     def _redirected(self, command: Any) -> str | None:
-        """Return why a redirection is denied, or None.
+        """Return why the redirection in a shell command is denied, or None if it is not.
 
-        The CLI checks redirections only in `default`.
+        The CLI checks redirections only in the mode `default`.
         """
         permissions = self.permissions
         if self.approval != "default" or not isinstance(command, str):
@@ -235,11 +258,11 @@ class Verdicts(msgspec.Struct, frozen=True):
         if not {*"<>"} & {*command} or (by_commands and not begins):
             return None
         denied = permissions.file_write != "allow" if by_commands else is_denied(permissions, "file_write")
-        return "the command redirects, and file_write is not allowed" if denied else None
+        return "the command has a redirection, and file_write is not allowed" if denied else None
 
     def _not_in_this_mode(self, tool: str, row: BuiltIn | None, capability: str | None) -> str | None:
         if row is None and capability is None:
-            return None  # an unknown tool, which may not exist
+            return None  # an unknown tool: it may not exist
         if row is not None and row.level == "never":
             transport = "a warm process" if self.warm else "a headless run"
             return f"{tool} needs a person, and {transport} has none"
@@ -250,12 +273,15 @@ class Verdicts(msgspec.Struct, frozen=True):
 
 
 def fits(name: str, rule: str) -> bool:
-    """Whether a rule applies to this tool: `rule` is its name, or a prefix and `*`."""
+    """Whether a rule applies to the tool `name`.
+
+    `rule` is the name of a tool, or a prefix followed by `*`.
+    """
     return name.startswith(rule[:-1]) if rule.endswith("*") else name == rule
 
 
 def is_asking(permissions: Permissions, asks: bool) -> bool:
-    """Whether a capability needs permission, and the session can ask."""
+    """Whether at least one capability is set to `ask` and the session can ask (`asks` is True)."""
     return asks and without_asks(permissions) != permissions
 
 
@@ -267,11 +293,11 @@ def _why_denied(capability: str, power: str, *, warm: bool) -> str:
 
 
 def denied_tools(permissions: Permissions, *, warm: bool = False) -> dict[str, str]:
-    """Return every built-in tool that the permissions deny, with the reason."""
+    """Return the tools that the permissions deny: name → reason."""
     denied: dict[str, str] = {}
     if permissions.only_tools:
-        # Keep all names of a tool: denying its old name would deny the tool, denying an agent's
-        # name its calls.
+        # Do not deny any name of an allowed tool: to deny its old name would deny the tool. If
+        # `invoke_agent` is allowed, do not deny the names of agents.
         kept = {name for tool in permissions.only_tools for name in known_as(tool)}
         kept.update(AGENTS if "invoke_agent" in kept else ())
         denied |= {tool.name: "not in only_tools" for tool in BUILT_IN if tool.name not in kept}
@@ -283,7 +309,7 @@ def denied_tools(permissions: Permissions, *, warm: bool = False) -> dict[str, s
 
 
 def contradictions(permissions: Permissions) -> Iterator[str]:
-    """Yield a sentence for each pair of permissions that contradict each other."""
+    """Yield a message for each pair of permissions that contradict each other."""
     for tool in permissions.allow_tools:
         capability = capability_of(tool)
         if tool in permissions.deny_tools:
@@ -314,21 +340,23 @@ def contradictions(permissions: Permissions) -> Iterator[str]:
 
 
 def misspelled_tools(permissions: Permissions) -> Iterator[str]:
-    """Yield a sentence for each unknown tool that is similar to a known one.
+    """Yield a message for each unknown tool in the permissions that resembles a known tool.
 
-    The CLI would ignore it.
+    The CLI would ignore a permission for an unknown tool.
     """
     for field in ("allow_tools", "only_tools", "deny_tools"):
         for tool in getattr(permissions, field):
             if built_in(tool) is None and not is_mcp_name(tool):
-                from difflib import get_close_matches  # imported late: such a name is rare
-
                 for similar in get_close_matches(tool.lower(), [row.name for row in BUILT_IN], 1, 0.85):
                     yield f"{field} names {tool}, which is not a tool; did you mean {similar}?"
 
 
 def unknown_servers(permissions: Permissions, servers: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each unknown MCP server: a misspelled deny would deny nothing."""
+    """Yield a message for each MCP server in the permissions that the run does not have.
+
+    `servers` are the names of the run's MCP servers. A deny rule with a misspelled name would deny
+    nothing.
+    """
     known = ", ".join(servers) or "none"
     for field in ("allow_servers", "deny_servers"):
         for server in getattr(permissions, field):

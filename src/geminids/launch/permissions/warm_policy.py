@@ -1,20 +1,24 @@
-"""The policy rules of a warm process. It asks before every call that a headless run would deny.
+"""Build the policy rules of a warm process.
 
-The CLI treats ACP as interactive: it asks where a headless run denies. In some cases it would not
-ask. These rules cover them (0.61.0):
+A warm process asks for permission before every call that a headless run would deny. The CLI treats
+ACP as interactive, so in most cases it asks by itself. These rules cover the cases in which it
+would not ask (0.61.0):
 
-- The CLI runs shell commands that it considers harmless (`echo`, `ls`) without asking, unless the rule
-  for them has a pattern for the arguments (policy-engine.ts, applyShellHeuristics). Our rules have one.
-- In autoEdit, the file tools and web_fetch check no rule at all, not even denies for some arguments
-  (tools.ts, respectsAutoEdit). Our sessions use `default`, with rules that allow what auto_edit allows.
-- The CLI never asks for tools of a trusted MCP server and for built-in skills. If `mcp` is `ask`, we
-  trust no server. Built-in skills are denied.
-- Nobody receives a permission request of a subagent, and the turn never ends. Subagents that could ask
-  are denied.
+- The CLI runs shell commands that it considers harmless (`echo`, `ls`) without asking, unless the
+  rule for shell commands has a pattern for the arguments (policy-engine.ts, applyShellHeuristics).
+  Our rule has such a pattern.
+- In autoEdit, the file tools and web_fetch check no rule at all, not even one that denies certain
+  arguments (tools.ts, respectsAutoEdit). Our sessions use `default`, with additional rules that
+  allow what auto_edit allows.
+- The CLI never asks before it calls a tool of a trusted MCP server. If `mcp` is `ask`, we set all
+  servers to untrusted.
+- The CLI never asks before it uses a built-in skill. Our rules deny these skills.
+- Nobody receives the permission request of a subagent, so that the turn would never end. Our rules
+  deny subagents that could ask.
 
-An `ask` has a higher priority than the user's policies, because otherwise an allow among them would
-win. A deny among them must still win: we repeat the user's rules for these tools before our `ask`,
-with each allow changed to an ask.
+A rule that asks has a higher priority than the user's policies: otherwise, one of the user's allow
+rules would win. A deny rule of the user must still win. So we repeat the user's rules for these
+tools before our own rule, and change each `allow` in them to `ask_user`.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ __all__ = ["agents_in", "as_warm", "find_tool_hooks", "warm_rules"]
 
 _ANY = r"^\{"
 _BUILT_IN_SKILLS = r'"name":"(?:antigravity-support|skill-creator)"'
-# The modes in which the CLI asks before it runs a shell command. Plan mode denies it.
+# In these modes, the CLI asks before it runs a shell command. Plan mode denies shell commands.
 _ASKING: tuple[Approval, ...] = ("default", "auto_edit")
 _NOT_YOLO: tuple[Approval, ...] = (*_ASKING, "plan")
 _AUTO_EDIT = ("write_file", "replace", "web_fetch")
@@ -55,10 +59,11 @@ def warm_rules(
     *,
     asks: bool,
 ) -> list[Table]:
-    """Return all our rules for a warm process, as tables. `agents` are the user's own subagents.
+    """Return all our policy rules for a warm process, as TOML tables.
 
-    Each rule names its modes, so that a session can change its mode. `auto_edit` is an exception:
-    no session uses that mode.
+    `agents` are the names of the user's own subagents. `asks` is True if the caller answers
+    permission requests. Each rule names the modes in which it applies, so that a session can change
+    its mode. The mode `auto_edit` is not named, because no session uses it.
     """
     effective = without_asks(permissions) if asks else permissions
     may_ask = is_asking(permissions, asks) or any(rule["decision"] == "ask_user" for rule in user_rules.rules)
@@ -84,9 +89,10 @@ def _asked(permissions: Permissions) -> list[Capability]:
 
 
 def _as_auto_edit(rules: Sequence[Rule], permissions: Permissions) -> Iterator[Rule]:
-    """Convert the rules for auto_edit to `default`, the mode it runs in.
+    """Change the modes of `rules`: each rule does in `default` what it would do in `auto_edit`.
 
-    The CLI does not check redirections in auto_edit.
+    Rules that do not apply in auto_edit are omitted. The CLI does not check redirections in
+    auto_edit, so allow rules for the shell also allow redirections.
     """
     for rule in rules:
         if not rule.modes or "auto_edit" in rule.modes:
@@ -129,14 +135,18 @@ def _asks(asked: Sequence[Capability]) -> Iterator[Rule]:
         if capability == "mcp":
             yield Rule(tools=("*",), server="*", decision="ask_user", priority=ASK, modes=modes)
         if "plan" not in modes:
-            # Plan mode allows no file writes and no shell, not even for its own plans: deny and do
-            # not ask.
+            # Plan mode allows no shell and no file writes, not even for its own plans. So deny
+            # these calls in plan mode instead of asking.
             tools_of_capability = tuple(tools_with(capability))
             yield Rule(tools=tools_of_capability, decision="deny", priority=DENY, modes=("plan",))
 
 
 def _rest() -> Iterator[Rule]:
-    """Yield the rules with the lowest priority, for calls about which the CLI would not ask."""
+    """Yield rules of the lowest priority, for calls that the CLI would allow without asking.
+
+    The CLI then asks before every shell command. It cannot ask before it uses a built-in skill, so
+    these skills are denied.
+    """
     yield Rule(tools=(SHELL,), arguments=_ANY, decision="ask_user", priority=REST, modes=_ASKING)
     yield _no_built_in_skills(REST, _NOT_YOLO)
 
@@ -154,7 +164,11 @@ def _no_built_in_skills(priority: int, modes: tuple[Approval, ...] = ()) -> Rule
 
 
 def _repeated_user_rules(asked: Sequence[Capability], user_rules: UserPolicies) -> Iterator[Table]:
-    """Yield the user's rules for the capabilities that we ask for, with the priority of our `ask`."""
+    """Yield the user's rules for the capabilities in `asked`, with the priority of our own rules.
+
+    `asked` are the capabilities that are set to `ask`. The repeated rules come before our rules
+    that ask, so that a deny rule of the user wins.
+    """
     if not asked:
         return
     tools = {tool for capability in asked for tool in tools_with(capability)}
@@ -170,7 +184,11 @@ def _repeated_user_rules(asked: Sequence[Capability], user_rules: UserPolicies) 
 
 
 def _narrowed(rule: Table, tools: set[str], mcp: bool) -> Iterator[Table]:
-    """Restrict a user's rule to these tools, and change an allow to an ask."""
+    """Restrict a rule of the user to `tools`, and change its decision `allow` to `ask_user`.
+
+    Yields one table for each tool. If `mcp`, parts of the rule for tools of MCP servers are kept
+    too; otherwise they are omitted.
+    """
     if rule["decision"] == "allow":
         rule = {key: value for key, value in rule.items() if key != "allowRedirection"}
         rule["decision"] = "ask_user"
@@ -188,25 +206,30 @@ def _narrowed(rule: Table, tools: set[str], mcp: bool) -> Iterator[Table]:
 
 
 def _with_pattern(rule: Table) -> Table:
-    """Add a pattern for all arguments to an ask about shell commands.
+    """Return the rule, with a pattern added if it asks before every shell command.
 
-    Without it, the CLI does not ask for harmless commands.
+    The pattern matches all arguments. Without a pattern, the CLI does not ask for commands that it
+    considers harmless.
     """
     plain = rule["toolName"] == SHELL and rule["decision"] == "ask_user" and is_whole(rule)
     return {**rule, "argsPattern": _ANY} if plain else rule
 
 
 def _headless_rules(user_rules: UserPolicies, approval: Approval) -> tuple[list[Table], list[Table]]:
-    """Return the user's rules and checkers as they apply to a headless run in this mode."""
+    """Return the user's rules and checkers as a headless run would apply them.
+
+    A checker is a `safety_checker` table of a policy file. `approval` is the mode of the run.
+    """
     rules = [_as_headless(rule, approval) for rule in user_rules.rules]
     checkers = [_as_headless(checker, approval) for checker in user_rules.checkers]
     return [rule for rule in rules if rule], [checker for checker in checkers if checker]
 
 
 def _as_headless(rule: Table, approval: Approval) -> Table | None:
-    """Return the rule as it applies to a headless run.
+    """Return the rule as a headless run in the mode `approval` would apply it.
 
-    A warm process has no terminal: drop allows for one.
+    Return None if such a run would not apply the rule. An example is a rule that allows calls only
+    in an interactive CLI.
     """
     if rule.get("interactive") is True and rule.get("decision") == "allow":
         return None
@@ -220,7 +243,8 @@ def _as_headless(rule: Table, approval: Approval) -> Table | None:
 def as_warm(user_rules: UserPolicies, approval: Approval) -> UserPolicies:
     """Convert the user's policies for a warm process.
 
-    If that changes nothing, the files themselves are used.
+    In a warm process, the result has the effect that the policies have in a headless run. If no
+    rule changes, the result still refers to the user's files.
     """
     rules, checkers = _headless_rules(user_rules, approval)
     whole = (
@@ -235,7 +259,7 @@ def as_warm(user_rules: UserPolicies, approval: Approval) -> UserPolicies:
 
 
 def agents_in(folders: Sequence[Path]) -> tuple[str, ...]:
-    """Return the names of the subagents in these folders."""
+    """Return the names of the subagents that are defined in these folders."""
     names: list[str] = []
     for folder in folders:
         for file in sorted(folder.glob("*.md")):
@@ -248,7 +272,11 @@ def agents_in(folders: Sequence[Path]) -> tuple[str, ...]:
 
 
 def find_tool_hooks(source: SourceHome, workspace: Path | None = None) -> str | None:
-    """Return where BeforeTool hooks are defined: user settings, extension or trusted folder."""
+    """Return where BeforeTool hooks are defined, or None if there are none.
+
+    The user's settings, the user's extensions and the folder `workspace` are searched. `workspace`
+    is None if the folder is not trusted.
+    """
     if _off(source.settings):
         return None
     if _has_hooks(source.settings):

@@ -1,1 +1,1 @@
-"""The prompt: text, templates, files and media."""
+"""Build the prompt of a run from text, template, instructions and attached files."""

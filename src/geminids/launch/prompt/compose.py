@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -20,15 +21,17 @@ __all__ = [
     "fill_template",
     "instructions_text",
     "literal_prompt",
+    "names_in",
     "read_instructions",
     "without_at",
 ]
 
-# The CLI truncates stdin at 8 MB, and only warns on stderr (cli/src/utils/readStdin.ts).
+# The CLI reads only the first 8 MB of stdin, and reports that only on stderr
+# (cli/src/utils/readStdin.ts).
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
 
-# The CLI does not send more than 1,048,576 tokens, which it estimates as four UTF-16 units each,
-# with its own context added. It then reports success without an answer (core/client.ts,
+# The CLI sends at most 1,048,576 tokens, including its own context. It estimates a token as four
+# UTF-16 units. If the prompt is longer, it reports success without an answer (core/client.ts,
 # ContextWindowWillOverflow).
 MAX_PROMPT_UNITS = 4_000_000
 
@@ -39,7 +42,7 @@ _LONG = "Put long text into a file in the folder, and name the file in the promp
 
 
 def check_words(prompt: str, *, may_be_empty: bool = False) -> None:
-    """Raise `PromptProblem` if the prompt is not text, is empty or contains NUL."""
+    """Raise `PromptProblem` if the prompt is not a string, is empty or contains a NUL character."""
     if not isinstance(prompt, str):
         raise PromptProblem(f"the prompt is a {type(prompt).__name__}, not text", "Pass the prompt as a str.")
     if not prompt.strip() and not may_be_empty:
@@ -51,9 +54,10 @@ def check_words(prompt: str, *, may_be_empty: bool = False) -> None:
 
 
 def check_prompt(prompt: str, *, literal: bool = False, attached: int = 0) -> bytes:
-    """Return the prompt as bytes; raises `PromptProblem`.
+    """Return the prompt as UTF-8. Raises `PromptProblem` if the CLI cannot read or send it.
 
-    `attached` is the number of characters that files add.
+    If `literal`, slash commands and `@path` are escaped. `attached` is the number of characters
+    that attached files add.
 
     >>> check_prompt("hello")
     b'hello'
@@ -80,7 +84,9 @@ def check_prompt(prompt: str, *, literal: bool = False, attached: int = 0) -> by
 
 
 def literal_prompt(prompt: str) -> str:
-    """Escape what the CLI would interpret: a leading `/` (a command) and `@path` (includes a file).
+    """Escape a leading `/` and every `@path`, so that the CLI treats the prompt as plain text.
+
+    Otherwise the CLI runs a command for a leading `/`, and includes the file for `@path`.
 
     >>> literal_prompt("/help me with a@b.example")
     ' /help me with a\\\\@b.example'
@@ -90,7 +96,10 @@ def literal_prompt(prompt: str) -> str:
 
 
 def without_at(text: str) -> str:
-    """Escape every `@`, also one at the end: text that follows must not become its path.
+    """Escape every `@`, so that the CLI includes no file.
+
+    An `@` at the end of `text` is escaped too, because more text may be added after it, which the
+    CLI would read as a path.
 
     >>> without_at("@/etc/passwd")
     '\\\\@/etc/passwd'
@@ -99,14 +108,18 @@ def without_at(text: str) -> str:
 
 
 def read_instructions(path: str) -> str:
-    """Read a file of instructions to put before the prompt; raises `PromptProblem`."""
+    """Read the file of the option `instructions`, for use before the prompt.
+
+    Raises `PromptProblem` if it cannot be read or sent.
+    """
     return instructions_text(read_input_file("instructions", path, MAX_PROMPT_BYTES), path)
 
 
 def instructions_text(data: bytes, where: str) -> str:
-    """Decode a file of instructions.
+    """Decode the contents of an instructions file.
 
-    Escape `@path` and a leading `/`, so that the CLI reads them as text.
+    `@path` and a leading `/` are escaped, so that the CLI treats them as plain text. `where` is the
+    file's name for messages. Raises `PromptProblem`.
 
     >>> instructions_text(b"Ask @ops first.\\n", "AGENT.md")
     'Ask \\\\@ops first.'
@@ -125,7 +138,9 @@ def instructions_text(data: bytes, where: str) -> str:
 
 
 def compose(prompt: str, options: Options, run_id: str) -> str:
-    """Build the text of the prompt, without attached files; raises `PromptProblem`.
+    """Build the text of the prompt from instructions, template and prompt.
+
+    Attached files are not included. Raises `PromptProblem`.
 
     >>> compose("Say hello.", Options(template="{{agentId}}: {{prompt}}", variables={"agentId": "a1"}), "run-1")
     'a1: Say hello.'
@@ -141,26 +156,28 @@ def compose(prompt: str, options: Options, run_id: str) -> str:
     return text
 
 
-# Names that orchestrators define. A template that uses one needs a value for it.
+# Names that orchestrators usually define. A template can use such a name only if `variables` has a
+# value for it.
 KNOWN_NAMES = ("agentId", "agent.name", "tenantId", "tenant.name", "runId")
 PROMPT = "prompt"
 
 _NAME = r"[A-Za-z_][\w-]*+(?:\.[\w-]++)*+"
-# {{{x}}} belongs to another template language. The quantifiers are possessive, so that long input
-# that is not a name fails without backtracking.
+# Do not match {{{x}}}: it belongs to another template language. The quantifiers are possessive, so
+# that the search is fast for a long text that is not a name.
 _PLACEHOLDER = re.compile(rf"(?:(\\)|(?<!\{{))\{{\{{[ \t]*+({_NAME})[ \t]*+\}}\}}(?!\}})")
 _WHOLE_NAME = re.compile(_NAME)
 _MOST_LISTED = 50
 
 
 def fill_template(template: str, prompt: str, values: Mapping[str, str]) -> str:
-    """Fill values and the prompt into the template.
+    """Insert the values and the prompt into the template.
 
-    Without `{{prompt}}`, the prompt follows after a blank line.
+    If the template does not contain `{{prompt}}`, the prompt is added at the end, after a blank
+    line.
 
-    Values come from outside, so they are plain text: braces in them are not expanded, `@path` in
-    them includes no file, and they cannot start a `/command`. In the template and the prompt,
-    `@path` and `/command` keep their meaning.
+    Values come from outside, so they are plain text: `{{name}}` in a value is not replaced, `@path`
+    in a value includes no file, and a value cannot start a `/command`. In the template and the
+    prompt, `@path` and `/command` keep their meaning.
 
     >>> fill_template("You are {{agent.name}}. {{prompt}}", "Say hello.", {"agent.name": "Ada"})
     'You are Ada. Say hello.'
@@ -173,6 +190,16 @@ def fill_template(template: str, prompt: str, values: Mapping[str, str]) -> str:
     text = "".join(text for _, text in pieces)
     is_command = first is not None and first[0] == "value" and first[1].lstrip().startswith("/")
     return " " + text if is_command else text
+
+
+def names_in(template: str) -> list[str]:
+    """Return the names of the placeholders in a template, each once, without `{{prompt}}`.
+
+    >>> names_in("{{agentId}}: {{prompt}} {{x:1}}")
+    ['agentId']
+    """
+    names = dict.fromkeys(match[2] for match in _PLACEHOLDER.finditer(template) if not match[1])
+    return [name for name in names if name != PROMPT]
 
 
 def _pieces(template: str, prompt: str, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -193,15 +220,15 @@ def _pieces(template: str, prompt: str, values: Mapping[str, str]) -> Iterator[t
 def _check(template: str, values: Mapping[str, str]) -> None:
     for name in values:
         if not _WHOLE_NAME.fullmatch(name):
-            hint = "A name has letters, digits, _ and -, and dots between its parts."
-            raise PromptProblem(f"variables: {name!r} cannot be a name", hint, "bad_option")
+            hint = "Use letters, digits, `_` and `-`, with dots between the parts of the name."
+            raise PromptProblem(f"variables: {name!r} is not a valid name", hint, "bad_option")
         if name == PROMPT:
             hint = "Use another name for that variable."
             raise PromptProblem(
-                "variables: {{prompt}} is reserved for the run's own prompt", hint, "bad_option"
+                "variables: the name {{prompt}} is reserved for the run's own prompt", hint, "bad_option"
             )
-    used = dict.fromkeys(match[2] for match in _PLACEHOLDER.finditer(template) if not match[1])
-    missing = [name for name in used if name not in values and name != PROMPT]
+    used = names_in(template)
+    missing = [name for name in used if name not in values]
     unknown = [name for name in missing if name not in KNOWN_NAMES]
     if unknown:
         known = _nearest(unknown, {*KNOWN_NAMES, *values, PROMPT})
@@ -212,14 +239,13 @@ def _check(template: str, values: Mapping[str, str]) -> None:
         raise PromptProblem(f"template: no value for {_listed(missing)}", hint, "bad_option")
     for name in used:
         if "\0" in values.get(name, ""):
-            hint = "Remove the NUL characters from it."
-            raise PromptProblem(f"variables: {name} contains a NUL character", hint, "bad_option")
+            hint = "Remove the NUL characters from the value."
+            message = f"variables: the value of {name!r} contains a NUL character"
+            raise PromptProblem(message, hint, "bad_option")
 
 
 def _nearest(unknown: Iterable[str], known: set[str]) -> list[str]:
-    """Sort the known names by similarity to the unknown ones, the most similar first."""
-    import difflib  # imported late: needed only for an error
-
+    """Sort the known names by their similarity to the unknown names, the most similar first."""
     compared = [name.lower() for name in list(unknown)[:_MOST_LISTED]]
 
     def similarity(name: str) -> float:

@@ -1,4 +1,7 @@
-"""Check that the context files (GEMINI.md) of a workspace include no file from outside it."""
+"""Check that the context files (GEMINI.md) of a folder include no file from outside its repository.
+
+If the folder is in no Git repository, they must not include a file from outside the folder.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,25 @@ from typing import Any
 
 __all__ = ["ContextFileProblem", "check_context_files", "context_file_names"]
 
-# The CLI searches the same number of folders for context files at start (memoryDiscovery.ts,
+# When the CLI starts, it searches this number of folders for context files (memoryDiscovery.ts,
 # MAX_DIRECTORIES).
 _MOST_FOLDERS = 200
 _SKIPPED = (".git", "node_modules")
 _BIGGEST = 4 * 1024 * 1024
-# `@path` in a context file includes a file (memoryImportProcessor.ts), recursively up to five
-# levels.
+# `@path` in a context file includes another file, in which `@path` works too, up to five levels
+# (memoryImportProcessor.ts).
 _IMPORT = r"(?:^|(?<=\s))@(\S+)"
 _DEEPEST = 6
 
 
 class ContextFileProblem(Exception):
-    """A context file would include a file from elsewhere, or cannot be checked."""
+    """A context file would include a file from outside its repository, or cannot be checked."""
 
 
 def context_file_names(settings: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names of context files, from the user's settings.
+    """Return the names that the user's settings give to context files.
+
+    The default is GEMINI.md.
 
     >>> context_file_names({"context": {"fileName": ["AGENTS.md", "GEMINI.md"]}})
     ('AGENTS.md', 'GEMINI.md')
@@ -38,9 +43,13 @@ def context_file_names(settings: dict[str, Any]) -> tuple[str, ...]:
 
 
 def check_context_files(folder: str, names: Sequence[str], *, further: Sequence[str] = ()) -> None:
-    """Check the context files in, below and above a folder; raises `ContextFileProblem`.
+    """Check that the context files of a folder include no file from outside its repository.
 
-    The search upwards ends at `.git`. `further` are more folders that the run may use.
+    Context files in `folder`, in the folders below it, and in those above it up to the root of its
+    Git repository are checked. Without a repository, `folder` itself is the root. `names` are the
+    names of context files. `further` are other folders that the run may use. In these, only files
+    directly in the folder are checked; they must include no file from outside that folder. Raises
+    `ContextFileProblem`.
     """
     above = _up_to_git(os.path.realpath(folder))
     root = above[-1]
@@ -56,7 +65,10 @@ def check_context_files(folder: str, names: Sequence[str], *, further: Sequence[
 
 
 def _up_to_git(folder: str) -> list[str]:
-    """Return the folder and its parents in the same repository, if there is one."""
+    """Return `folder` and the folders above it, up to the root of its Git repository.
+
+    If `folder` is in no repository, return only `folder`.
+    """
     above = [folder]
     while not os.path.lexists(os.path.join(above[-1], ".git")):
         parent = os.path.dirname(above[-1])
@@ -67,9 +79,9 @@ def _up_to_git(folder: str) -> list[str]:
 
 
 def _below(folder: str) -> Iterator[str]:
-    """Yield the folders below, the nearest first.
+    """Yield the folders below a folder, the nearest first.
 
-    Do not follow links to folders; the CLI does not either.
+    Links to folders are not followed, because the CLI does not follow them either.
     """
     queue = [folder]
     for parent in queue:
@@ -103,12 +115,12 @@ def _check(file: str, root: str, depth: int) -> None:
         raise ContextFileProblem(f"{file} is not a regular file")
     if stat.S_ISREG(status.st_mode) and status.st_size > _BIGGEST:
         raise ContextFileProblem(
-            f"{file} is too large to check which files it includes: {status.st_size:,} bytes"
+            f"{file} has {status.st_size:,} bytes: it is too large to check which files it includes"
         )
     if depth and stat.S_ISREG(status.st_mode):
         for imported in _imports(file):
-            # The CLI refuses paths outside the folder itself, but before 0.61 it follows links to
-            # them.
+            # The CLI itself refuses paths outside the folder. But before 0.61, it follows links
+            # that lead to such paths.
             path = os.path.normpath(os.path.join(os.path.dirname(file), imported))
             if _is_in(path, root):
                 _check(path, root, depth - 1)

@@ -1,4 +1,4 @@
-"""Read a file that an option names."""
+"""Read a file whose path is the value of an option."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ __all__ = ["input_file_problem", "read_input_file"]
 
 
 def read_input_file(option: str, path: str, limit: int) -> bytes:
-    """Read a regular file of at most `limit` bytes; raises a `PromptProblem` that names the option.
+    """Read a regular file of at most `limit` bytes.
 
-    Opens the file without blocking: a FIFO that nobody writes to would block the run.
+    Raises a `PromptProblem` with the name of the option. The file is opened without blocking,
+    because to open a FIFO to which nobody writes would block the run.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -23,7 +24,7 @@ def read_input_file(option: str, path: str, limit: int) -> bytes:
     try:
         _check(option, path, os.fstat(fd), limit)
         with os.fdopen(fd, "rb", closefd=False) as file:
-            # Read one byte more than the limit: the file may have grown since `fstat`.
+            # Read one byte more than the limit, to detect a file that has grown since `fstat`.
             data = file.read(limit + 1)
     except OSError as error:
         raise input_file_problem(option, path, f"cannot be read: {error.strerror}") from None
@@ -46,5 +47,5 @@ def _check(option: str, path: str, status: os.stat_result, limit: int) -> None:
 
 
 def input_file_problem(option: str, path: str, problem: str) -> PromptProblem:
-    """Return a `PromptProblem` for a file that an option names."""
-    return PromptProblem(f"{option}: {path} {problem}", "Use another file, or omit it.", "bad_option")
+    """Return a `PromptProblem` about the file `path` of an option. `problem` says what is wrong."""
+    return PromptProblem(f"{option}: {path} {problem}", "Use another file, or omit the option.", "bad_option")

@@ -1,8 +1,10 @@
-"""Attach files to the prompt: read them, check them, and choose where the CLI reads them."""
+"""Attach files to the prompt: read and check them, and choose a folder for their copies."""
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -34,18 +36,19 @@ __all__ = [
     "read_media",
 ]
 
-# The CLI drops larger files (core/src/utils/fileUtils.ts), and reports that only to the model.
+# The CLI does not send larger files, and reports that only to the model
+# (core/src/utils/fileUtils.ts).
 MAX_MEDIA_BYTES = 20 * 1024 * 1024
-# All files go into one request, and both geminids and the CLI hold them in memory.
+# The CLI sends all files in one request. Both geminids and the CLI keep them in memory.
 MAX_TOTAL_BYTES = 100 * 1024 * 1024
-# The CLI sends at most this many lines of a text file, and this many characters of a line.
+# The CLI sends at most this number of lines of a text file, and of characters in a line.
 _LINES = _LINE = 2000
 _LONGEST_NAME = 100
 _KINDS: tuple[tuple[str, MediaKind | None], ...] = (("images", "image"), ("videos", "video"), ("files", None))
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """A file to send: its name in the prompt, its type and its contents."""
+    """A file to send: its name in the prompt (`called`), its type and its contents."""
 
     called: str
     type: MediaType
@@ -53,7 +56,7 @@ class Attachment(msgspec.Struct, frozen=True):
 
     @property
     def units(self) -> int:
-        """The number of characters that it adds to the prompt."""
+        """The number of characters that a text file adds to the prompt; 0 for other files."""
         if self.type is not TEXT:
             return 0
         lines = self.data.split(b"\n", _LINES)[:_LINES]
@@ -61,7 +64,10 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 class Attachments(msgspec.Struct, frozen=True):
-    """What the files add to the prompt (`suffix`) and to the command line (`flags`)."""
+    """What attached files add to the prompt (`suffix`) and to the command line (`flags`).
+
+    `units` is the number of characters that the files' text adds. `staged` are the files to write.
+    """
 
     suffix: str
     flags: tuple[str, ...]
@@ -70,14 +76,14 @@ class Attachments(msgspec.Struct, frozen=True):
 
 
 def attach(options: Options, cwd: str, places: Places) -> Attachments:
-    """Read and check the files, and choose the folder to write them to. Writes nothing.
+    """Read and check the files of the options, and choose the folder to write them to.
 
-    Raises `PromptProblem` if a file cannot be sent, or if there is no folder that the CLI would
-    read.
+    It writes nothing. Raises `PromptProblem` if a file cannot be sent, or if there is no folder
+    from which the CLI would read the files.
     """
     attachments = list(read_media(options))
-    # Number the names: the CLI sends the files in the order of their names, and images without a
-    # name.
+    # Put numbers into the names: the CLI sends the files in the order of their names, and it sends
+    # images without a name.
     names = [f"media-{number:03}{file.type.endings[0]}" for number, file in enumerate(attachments, 1)]
     scratch = new_scratch_name()
     place = _choose_place(places.runs / scratch, cwd, names)
@@ -92,14 +98,17 @@ def attach(options: Options, cwd: str, places: Places) -> Attachments:
 
 
 def read_media(options: Options) -> Iterator[Attachment]:
-    """Read the files of the options, images first; raises `PromptProblem` if one cannot be sent."""
+    """Read and check the files of the options `images`, `videos` and `files`, in this order.
+
+    Raises `PromptProblem` if a file cannot be sent.
+    """
     total = 0
     for option, kind in _KINDS:
         for path in getattr(options, option):
             data = read_input_file(option, path, MAX_MEDIA_BYTES)
             total += len(data)
             if total > MAX_TOTAL_BYTES:
-                problem = f"is one file too many: at most {MAX_TOTAL_BYTES:,} bytes can be sent together"
+                problem = f"makes the total too large: all files together may have at most {MAX_TOTAL_BYTES:,} bytes"
                 raise input_file_problem(option, path, problem)
             yield Attachment(_called(path), _type_of(option, kind, path, data), data)
 
@@ -115,7 +124,10 @@ def _type_of(option: str, kind: MediaKind | None, path: str, data: bytes) -> Med
         problem = f"contains {_described(actual)}; {option} accepts {accepted(kind)}"
         raise input_file_problem(option, path, problem)
     if actual is None:
-        problem = f"cannot be sent: only text and {accepted(None)} can; as text, it {text_problem(data)}"
+        problem = (
+            f"cannot be sent: only text and {accepted(None)} can be sent, "
+            f"and this is not text: it {text_problem(data)}"
+        )
         raise input_file_problem(option, path, problem)
     return actual
 
@@ -129,18 +141,22 @@ def _described(media_type: MediaType | None) -> str:
 
 
 def _called(path: str) -> str:
-    """Return a file's name for the prompt, on one line and without `@path` and quotes."""
+    """Return the name of a file for use in the prompt: on one line, with `@` escaped."""
     name = "".join(char if char.isprintable() else "_" for char in os.path.basename(path))
     return without_at(name.replace('"', "'")[:_LONGEST_NAME])
 
 
-# Characters in a path after `@`: those that must be escaped, and those that need not.
+# Characters in a path after `@` that must be escaped, and other characters that need not.
 _ESCAPED = " '&#$;"
 _SAFE = "/._-+=:%@~"
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A folder for the files, its path after `@`, and the flags that give the CLI access to it."""
+    """A folder for attached files, its path after `@`, and flags that allow the CLI to read it.
+
+    `files` are further files to write there. `is_outside` says whether the folder is outside the
+    scratch folder.
+    """
 
     folder: Path
     path_in_prompt: str
@@ -150,11 +166,12 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def _choose_place(scratch: Path, cwd: str, names: Sequence[str]) -> _Place:
-    """Choose a folder for files of these names; raises `PromptProblem` if the CLI would read none.
+    """Choose a folder to which the attached files are written. `names` are their names there.
 
-    Prefer a folder outside `cwd`, because inside, the user's ignore files could hide the files. Do
-    not use the scratch folder itself, because the agent may write to every folder that the CLI can
-    read.
+    It prefers a folder outside `cwd`: in `cwd`, the user's ignore files could hide the files from
+    the CLI. It does not use the scratch folder itself, but a folder in it, because the agent may
+    write to every folder that the CLI may read. Raises `PromptProblem` if the CLI would read the
+    files from no folder.
     """
     if not _within(str(scratch), cwd) and (path := _path_in_prompt(str(scratch / "media"))) is not None:
         folder = scratch / "media"
@@ -167,9 +184,10 @@ def _choose_place(scratch: Path, cwd: str, names: Sequence[str]) -> _Place:
 
 
 def _temporary_folder() -> Path:
-    """Like `tempfile.gettempdir`, but without writing a test file."""
-    import tempfile  # imported late: few runs have files
+    """Return the folder for temporary files.
 
+    It is the folder of `tempfile.gettempdir`, but found without writing a test file.
+    """
     if tempfile.tempdir is not None:
         return Path(os.fsdecode(tempfile.tempdir)).absolute()
     from_env = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]
@@ -186,11 +204,12 @@ def _within(path: str, folder: str) -> bool:
 def _path_in_prompt(path: str) -> str | None:
     """Escape a path for use after `@`.
 
-    None if the CLI would not read it back (atCommandProcessor.ts).
+    Return None if the CLI would read it as another path (atCommandProcessor.ts).
     """
     for char in path:
         if not (char.isalnum() or char in _SAFE or char in _ESCAPED):
-            return None  # a comma also ends a value of --include-directories, and brackets are patterns
+            # A comma would also end the value of --include-directories. Brackets are patterns.
+            return None
     return "".join("\\" + char if char in _ESCAPED else char for char in path)
 
 
@@ -201,11 +220,11 @@ def _place_in_cwd(scratch: str, cwd: Path, names: Sequence[str]) -> _Place:
         name = name_elsewhere(scratch, hidden=hidden)
         pattern = hiding_pattern(rules, [name]) or hiding_pattern(gemini_rules, [name, *names])
         if pattern is None:
-            # This ignore file overrides patterns of the user such as `*.png` in the folder.
+            # In this folder, our ignore file overrides patterns of the user such as `*.png`.
             return _Place(cwd / name, name, files={".gitignore": b"!*\n"})
     raise PromptProblem(
-        f"the files can be copied only to {cwd}, and {pattern} there hides them from Gemini CLI",
-        "Use another folder, or set TMPDIR to a folder outside it.",
+        f"the attached files can be copied only to {cwd}, and {pattern} there hides them from Gemini CLI",
+        f"Run in another folder, or set TMPDIR to a folder outside {cwd}.",
         "bad_option",
     )
 
@@ -226,15 +245,14 @@ def _rules(cwd: Path, *files: str) -> list[tuple[str, str]]:
 
 
 def hiding_pattern(rules: Iterable[tuple[str, str]], names: Sequence[str]) -> str | None:
-    """Return the first rule that could hide one of these names.
+    """Return a description of the first ignore rule that could hide one of these names, or None.
 
-    Exceptions (`!name`) are ignored: it is better to refuse a run than to lose a file silently.
+    `rules` are pairs of an ignore file's name and a pattern in it. Exceptions (`!name`) in ignore
+    files are not considered: it is better to refuse a run than to lose a file silently.
 
     >>> hiding_pattern([(".gitignore", "*.png"), (".gitignore", "/.*/")], [".geminids-1"])
     "'/.*/' of .gitignore"
     """
-    import fnmatch
-
     for file, rule in rules:
         words = [word for word in rule.split("/") if word and word != "**"] or ["*"]
         if any(fnmatch.fnmatchcase(name, word) for name in names for word in words):

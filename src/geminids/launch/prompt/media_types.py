@@ -1,4 +1,4 @@
-"""Detect the type of a file, among those that the CLI sends to a model."""
+"""Detect the type of a file that is attached to a prompt."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MediaKind = Literal["image", "video", "audio", "document", "text"]
 
 
 class MediaType(msgspec.Struct, frozen=True):
-    """A type that the CLI sends.
+    """A type of file that the CLI sends to a model.
 
-    `endings` are file name endings; copies of a file get the first one.
+    `endings` are file name endings. Our copy of a file has the first of them.
     """
 
     name: str
@@ -22,8 +22,8 @@ class MediaType(msgspec.Struct, frozen=True):
     endings: tuple[str, ...]
 
 
-# The CLI detects a type by the ending only (fileUtils.ts with `mime/lite`). It does not know or
-# refuses AVI, FLV, WMV, MKV and M4A. It knows more types (TIFF, AVIF, MIDI), but no model accepts
+# The CLI detects the type of a file only by its ending (fileUtils.ts with `mime/lite`). It does not
+# send AVI, FLV, WMV, MKV and M4A. It sends further types (TIFF, AVIF, MIDI), but no model accepts
 # them.
 _PNG = MediaType("PNG image", "image", (".png",))
 _JPEG = MediaType("JPEG image", "image", (".jpg", ".jpeg", ".jpe"))
@@ -42,7 +42,8 @@ _WAV = MediaType("WAV audio", "audio", (".wav",))
 _OGG = MediaType("Ogg audio", "audio", (".ogg", ".oga", ".opus"))
 _AAC = MediaType("AAC audio", "audio", (".aac",))
 _PDF = MediaType("PDF document", "document", (".pdf",))
-# For every ending: the CLI treats a text file that ends in .dat, .obj or .bin as binary.
+# Our copies of text files always end in .txt, because the CLI treats .dat, .obj and .bin files as
+# binary.
 TEXT = MediaType("text", "text", (".txt",))
 
 _ALL = (
@@ -86,7 +87,7 @@ _UTF_16_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 def type_by_name(name: str) -> MediaType | None:
-    """Return the type that a file's name indicates, or None.
+    """Return the type that the ending of a file's name indicates, or None if it is unknown.
 
     >>> type_by_name("Cat.JPEG").name
     'JPEG image'
@@ -96,9 +97,9 @@ def type_by_name(name: str) -> MediaType | None:
 
 
 def type_in(data: bytes, name: str = "") -> MediaType | None:
-    """Return the type of a file by its contents; None if it cannot be sent.
+    """Detect the type of a file by its contents. Return None if it cannot be sent.
 
-    `name` decides between similar types.
+    If several types have the same beginning, the ending of `name` decides.
 
     >>> type_in(b"hello").name
     'text'
@@ -106,7 +107,7 @@ def type_in(data: bytes, name: str = "") -> MediaType | None:
     detected = _by_beginning(data)
     expected = type_by_name(name)
     if detected in (_HEIC, _HEIF) and expected in (_HEIC, _HEIF):
-        return expected  # the two share their brands
+        return expected  # both types use the same brands
     if detected is _WEBM and expected is not _WEBM and b"webm" not in data[:64]:
         return None  # Matroska starts with the same bytes, and no model accepts it
     return detected or (TEXT if text_problem(data) is None else None)
@@ -142,14 +143,18 @@ def _by_brand(brand: bytes) -> MediaType | None:
 
 
 def _frames(second: int) -> MediaType | None:
-    """Return the type of a stream of audio frames: layer 0 is AAC, others are MPEG audio."""
+    """Return the type of a stream of audio frames: AAC or MP3. None if it is no such stream.
+
+    `second` is the second byte of the stream. It contains the bits of the layer, which are 0 only
+    for AAC.
+    """
     if second == 0xFE:
         return None  # the byte order mark of UTF-16
     return _AAC if second & 0x06 == 0 else _MP3
 
 
 def text_problem(data: bytes) -> str | None:
-    """Return why the CLI would not read these bytes as text, or None.
+    """Return why the CLI would not read these bytes as text, or None if it would.
 
     >>> text_problem("Grüße".encode()), text_problem("Grüße".encode("latin-1"))
     (None, 'is not UTF-8 (byte 3)')
@@ -162,7 +167,7 @@ def text_problem(data: bytes) -> str | None:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return f"is not UTF-8 (byte {error.start + 1})"
-    # The CLI treats it as binary if more than a tenth of the first 512 bytes are control
+    # The CLI treats a file as binary if more than a tenth of the first 512 bytes are control
     # characters.
     beginning = data[:512]
     controls = sum(byte < 7 or 14 < byte < 32 for byte in beginning)
@@ -172,6 +177,6 @@ def text_problem(data: bytes) -> str | None:
 
 
 def accepted(kind: MediaKind | None) -> str:
-    """List the types that can be sent, for a message."""
+    """List the file types of a kind that can be sent, for a message. None means all kinds."""
     endings = [media.endings[0].lstrip(".") for media in _ALL if kind in (None, media.kind)]
     return ", ".join(endings)

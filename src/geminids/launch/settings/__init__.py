@@ -1,1 +1,1 @@
-"""The private home: settings, MCP servers, sign-in."""
+"""Build the settings that a run adds to the user's settings of the CLI."""

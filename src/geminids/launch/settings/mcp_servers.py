@@ -1,4 +1,4 @@
-"""Convert MCP servers and the thinking effort to settings of the CLI."""
+"""Convert the options for MCP servers and for the thinking effort to settings of the CLI."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from geminids.options import Effort, McpServer, Options
 
 __all__ = ["server_names", "server_settings", "thinking_settings", "untrusted_servers"]
 
-# A list of allowed servers that matches none. An empty list would allow all.
+# This list of allowed servers matches no server. An empty list would allow all servers.
 _NONE = ["geminids-allows-none"]
 
 
 def server_names(options: Options, users: Settings) -> tuple[str, ...]:
-    """Return the names of the user's servers and of this run's."""
+    """Return the names of all MCP servers of a run. `users` are the user's settings."""
     return tuple(dict.fromkeys((*_user_servers(users), *options.mcp_servers)))
 
 
 def server_settings(options: Options, users: Settings) -> Settings:
-    """Return `mcpServers` and `mcp` for this run, to merge over the user's settings."""
+    """Return the settings `mcpServers` and `mcp` of a run.
+
+    `users` are the user's settings. The result is merged with them, and overrides them.
+    """
     permissions = options.permissions
     only = [tool for tool in permissions.only_tools if is_mcp_name(tool)]
     if is_denied(permissions, "mcp") or (permissions.only_tools and not only):
@@ -33,8 +36,8 @@ def server_settings(options: Options, users: Settings) -> Settings:
         servers = {**_user_servers(users), **servers}
         offered = _offered_tools(servers, only)
         excluded += [name for name in servers if not offered[name]]
-        # Restrict the tools in the server's settings: a user's rule for the whole server could
-        # allow its other tools.
+        # Also restrict the tools in the server's settings: a rule of the user could allow all tools
+        # of the server.
         servers = {name: {**servers[name], "includeTools": tools} for name, tools in offered.items() if tools}
     if servers:
         settings["mcpServers"] = servers
@@ -44,16 +47,19 @@ def server_settings(options: Options, users: Settings) -> Settings:
 
 
 def untrusted_servers(users: Settings) -> Settings:
-    """Return settings that remove `trust` from the user's servers.
+    """Return settings that make all MCP servers of the user's settings (`users`) untrusted.
 
-    With it, ACP never asks for their tools.
+    In ACP, the CLI never asks for permission to call a tool of a trusted server.
     """
     servers = {name: {"trust": False} for name in _user_servers(users)}
     return {"mcpServers": servers} if servers else {}
 
 
 def _offered_tools(servers: dict[str, Any], only: list[str]) -> dict[str, list[str]]:
-    """Return the tools in `only` of each server, without those that its own settings exclude."""
+    """Return for each server those tools of `only` that the server's settings include.
+
+    `only` are full names of MCP tools. The result contains names without the server's prefix.
+    """
     offered: dict[str, list[str]] = {name: [] for name in servers}
     for tool in only:
         server = server_of(tool, tuple(servers))
@@ -91,7 +97,8 @@ def _excluded(users: Settings) -> list[Any]:
     return list(excluded) if isinstance(excluded, list) else []
 
 
-# Gemini 3 cannot turn thinking off, and Gemini 2.5 has no levels: each gets the nearest value.
+# Gemini 3 uses levels and cannot turn thinking off. Gemini 2.5 uses budgets and has no levels. Each
+# gets the value that is nearest to the effort.
 _LEVELS: dict[str, str] = {
     "none": "MINIMAL",
     "minimal": "MINIMAL",
@@ -101,18 +108,20 @@ _LEVELS: dict[str, str] = {
 }
 _BUDGETS: dict[str, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
 _STEPS = ((512, "MINIMAL"), (2048, "LOW"), (12288, "MEDIUM"))
-# The minimum of gemini-2.5-pro, which always thinks.
+# The smallest thinking budget of gemini-2.5-pro, which cannot turn thinking off.
 _PRO_MINIMUM = 128
-# The CLI sends its own requests to one of these, with the configuration of a chat (seen on 0.61.0).
+# The CLI sends its own requests to one of these models, with the configuration of a chat model
+# (seen on 0.61.0).
 _UTILITY_MODELS = ("gemini-3.1-flash-lite", "gemini-3.5-flash-lite")
 
 
 def thinking_settings(effort: Effort | int, model: str | None) -> Settings:
-    """Return settings that apply an effort to every chat model that the CLI may choose.
+    """Return settings that set the thinking effort of every chat model that the CLI may choose.
 
-    The CLI's chat models inherit from two aliases, one per model family; these settings redefine
-    them. The CLI's own requests (routing, summaries) inherit from other aliases or keep their
-    values. `model` is the model that the caller chose.
+    `effort` is a level, or a number of thinking tokens. `model` is the model that the caller chose.
+    The CLI's chat models inherit from two aliases, one for each model family. These settings
+    redefine the aliases. The thinking effort of the CLI's own requests (routing, summaries) does
+    not change, unless the CLI sends them to `model`.
     """
     aliases = {
         "chat-base-3": _alias("chat-base", {"thinkingLevel": _level(effort)}),
@@ -124,7 +133,7 @@ def thinking_settings(effort: Effort | int, model: str | None) -> Settings:
     if model not in ("flash-lite", *_UTILITY_MODELS):
         aliases |= {name: _alias("chat-base", {"thinkingLevel": "HIGH"}, name) for name in _UTILITY_MODELS}
     if model is not None and model.startswith("gemini-") and model not in aliases:
-        # The CLI may not know this id, and would then send no thinking configuration.
+        # For a model that it does not know, the CLI would send no thinking configuration.
         family = "chat-base-2.5" if model.startswith("gemini-2") else "chat-base-3"
         aliases[model] = {"extends": family, "modelConfig": {"model": model}}
     return {"modelConfigs": {"customAliases": aliases}}

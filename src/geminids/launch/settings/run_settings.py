@@ -1,6 +1,6 @@
 """Build the settings, policies, flags and variables of a run from its options and its folder.
 
-This module only reads files.
+The functions read files, but write none.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from geminids.gemini import Release
 from geminids.gemini.settings_file import Settings, SettingsProblem, merge
+from geminids.gemini.skills.find import Skill
 from geminids.launch import workspace
 from geminids.launch.errors import Refused, WorkspaceProblem
 from geminids.launch.home import SourceHome
@@ -28,6 +28,7 @@ from geminids.launch.permissions.verdicts import (
     unknown_servers,
     without_asks,
 )
+from geminids.launch.permissions.warm_policy import agents_in, as_warm, find_tool_hooks, warm_rules
 from geminids.launch.prompt.context_files import context_file_names
 from geminids.launch.settings.mcp_servers import (
     server_names,
@@ -37,32 +38,35 @@ from geminids.launch.settings.mcp_servers import (
 )
 from geminids.options import Options
 
-if TYPE_CHECKING:
-    from geminids.gemini.skills.find import Skill
-
 __all__ = ["POLICY", "USERS_POLICY", "RunSettings", "our_settings", "read_run_settings"]
 
 POLICY, USERS_POLICY = "policy/geminids.toml", "policy/users.toml"
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Our settings, files of the private home, flags and variables, and the items of the folder."""
+    """The settings, policies, flags and variables of a run.
+
+    `settings` are ours, to be merged with the user's. `files` are files of the private home (path →
+    text). `flags` are flags for the CLI. `drop` are variables to remove, and `env` variables to
+    set.
+    """
 
     settings: Settings
     files: dict[str, str] = {}
     policies: tuple[str, ...] = ()
-    """The user's policy files, to pass with ours."""
+    """The paths of the user's policy files, which are passed to the CLI together with ours."""
     flags: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     env: dict[str, str] = {}
     blank: tuple[str, ...] = ()
-    """Variables to set to "" if they are unset."""
+    """Variables to set to "" if they are not set."""
     neutralised: tuple[workspace.WorkspaceItem, ...] = ()
+    """Items of the run's folder, such as hooks, that are ignored because it is not trusted."""
     commands: tuple[str, ...] = ()
-    """Slash commands of the untrusted folder, which must not be called."""
+    """Names of slash commands that an untrusted folder defines. A prompt must not call them."""
     verdicts: Verdicts
     mode: str = ""
-    """The ACP name of the approval mode for a warm session."""
+    """The approval mode of a warm session, as ACP names it; "" for a headless run."""
 
 
 def read_run_settings(
@@ -77,14 +81,17 @@ def read_run_settings(
     warm: bool = False,
     asks: bool = False,
 ) -> RunSettings:
-    """Build the settings from the options and the contents of the folder; raises `Refused`.
+    """Build the settings of a run from its options and the contents of its folder.
 
-    `environ` is the environment of the run before the gateway's variables. `untrusted_skills` are
-    the skills of the folder that the user has not added. `warm`: for an ACP process. `asks`: the
-    caller answers its permission requests.
+    `release` is the release of the CLI, and `source` the home whose settings the run uses.
+    `environ` is the environment of the run before the gateway's variables are added. `auth_type` is
+    the value for the setting `security.auth.selectedType`, or None. `untrusted_skills` are the
+    skills of the folder that the user has not added. `warm` is True for a warm process, and `asks`
+    is True if the caller answers the permission requests of that process. Raises `Refused`.
     """
     user_rules = _user_policies(source, cwd, environ)
-    # If the caller answers permission requests, `ask` denies nothing in rules and settings.
+    # If the caller answers permission requests, an `ask` must not deny anything in rules and
+    # settings.
     permissions = without_asks(options.permissions) if warm and asks else options.permissions
     effective = msgspec.structs.replace(options, permissions=permissions)
     if warm:
@@ -96,7 +103,8 @@ def read_run_settings(
         settings = merge(settings, thinking_settings(options.effort, _model(options, environ, users)))
     if warm and asks and options.permissions.mcp == "ask":
         settings = merge(settings, untrusted_servers(users))
-    # A skill whose name is uncertain cannot be disabled by name: then disable all skills.
+    # If the name of an untrusted skill is uncertain, it cannot be disabled by name: disable all
+    # skills.
     if is_denied(permissions, "skills") or not all(skill.sure for skill in untrusted_skills):
         settings = merge(settings, {"skills": {"enabled": False}})
     if warm:
@@ -124,11 +132,15 @@ def read_run_settings(
 
 
 def our_settings(options: Options, auth_type: str | None) -> Settings:
-    """Return the settings of every run (fast start, no deleted sessions) and of these options."""
+    """Return the settings that every run gets, and the settings for these options.
+
+    The settings of every run make the start faster, and keep the CLI from deleting sessions.
+    """
     general: Settings = {
-        # The CLI's start-up cleanup can delete live sessions (GEMINI_CLI.md, the data-loss bug).
+        # When the CLI starts, its cleanup can delete sessions that are in use (GEMINI_CLI.md, the
+        # data-loss bug).
         "sessionRetention": {"enabled": False},
-        # Otherwise each turn calls an update_topic tool that nobody needs.
+        # Otherwise the model calls the tool update_topic in each turn, which nobody needs.
         "topicUpdateNarration": False,
         "enableAutoUpdate": False,
         "enableAutoUpdateNotification": False,
@@ -152,16 +164,11 @@ def _for_warm(
 ) -> UserPolicies:
     """Convert the user's policies for a warm process.
 
-    Refuse it if it would ignore the user's hooks.
+    Raises `Refused` if the user has BeforeTool hooks, because a warm process would ignore them.
     """
-    from geminids.launch.permissions.warm_policy import (
-        as_warm,  # imported late: headless runs do not need it
-        find_tool_hooks,
-    )
-
     if place := find_tool_hooks(source, Path(cwd) if options.trust_workspace else None):
-        message = f"{release.name} ignores BeforeTool hooks in a warm process, and there are some: {place}"
-        hint = "Run it headless, or turn hooks off (hooksConfig.enabled)."
+        message = f"{release.name} ignores BeforeTool hooks in a warm process, and there are hooks in {place}"
+        hint = "Run it headless, or turn hooks off with the setting `hooksConfig.enabled`."
         raise Refused("cli_unsupported", message, hint, headless_can=True)
     return as_warm(user_rules, options.approval)
 
@@ -169,9 +176,8 @@ def _for_warm(
 def _warm_rules(
     options: Options, source: SourceHome, cwd: str, user_rules: UserPolicies, *, asks: bool
 ) -> list[Table]:
-    from geminids.launch.permissions.warm_policy import agents_in, warm_rules
-
-    # Subagents of the user, of the user's extensions, and of a trusted folder.
+    # These folders contain the subagents of the user, of the user's extensions and of a trusted
+    # folder.
     folders = [source.gemini / "agents", *source.gemini.glob("extensions/*/agents")]
     if options.trust_workspace:
         folders.append(Path(cwd, ".gemini", "agents"))
@@ -180,7 +186,7 @@ def _warm_rules(
 
 
 def _has_extensions(source: SourceHome) -> bool:
-    """Whether the user has extensions. They can have MCP servers whose names we do not know."""
+    """Whether the user has extensions, which can define MCP servers whose names we do not know."""
     try:
         return bool(os.listdir(source.gemini / "extensions"))
     except OSError:
@@ -205,7 +211,7 @@ def _user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> 
     try:
         return user_policies(source, cwd, environ)
     except SettingsProblem as problem:
-        raise Refused("config", str(problem), "Fix that file, or run with home='isolated'.") from None
+        raise Refused("config", str(problem), "Fix the file, or run with home='isolated'.") from None
 
 
 def _policy_files(tables: Sequence[Table], user_rules: UserPolicies) -> dict[str, str]:
@@ -225,7 +231,7 @@ def _workspace(
     untrusted_skills: Sequence[Skill],
 ) -> tuple[workspace.Workspace, workspace.WorkspaceOverrides]:
     if options.trust_workspace:
-        # Otherwise the CLI exits with 55. A "false" that the user set stays.
+        # Without this variable, the CLI exits with code 55. Keep a "false" that the user has set.
         trust = environ.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
         return workspace.Workspace(cwd=Path(cwd)), workspace.WorkspaceOverrides(
             env={"GEMINI_CLI_TRUST_WORKSPACE": trust}
@@ -244,7 +250,7 @@ def _workspace(
 
 
 def _model(options: Options, environ: Mapping[str, str], users: Settings) -> str | None:
-    """Return the model that the options, the environment or the user's settings name, if any."""
+    """Return the model name from the options, the environment or the user's settings, or None."""
     model = users.get("model")
     name = model.get("name") if isinstance(model, dict) else None
     return options.model or environ.get("GEMINI_MODEL") or (name if isinstance(name, str) else None)

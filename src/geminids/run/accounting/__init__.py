@@ -1,1 +1,1 @@
-"""The requests, tokens and cost of a run."""
+"""Limit and count what a run uses: access to the gateway, budgets, tokens and cost."""

@@ -1,4 +1,7 @@
-"""Count the tokens and compute the cost of a run: price each request and add them up."""
+"""Count the tokens and compute the cost of a run.
+
+The price of each request is computed, and the prices are added up.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from geminids import spending  # loads its modules on first use
 from geminids.errors import GeminidsError
 from geminids.events.cost import Basis, Cost, ModelCost
 from geminids.events.model import ModelUsage, TokensUsed, Usage
-from geminids.gemini.protocol.stream_json import ModelStats, Stats
+from geminids.gemini.protocol.stream_json import ModelStats, ProcessStats
 from geminids.launch.auth import AuthMode
 from geminids.launch.errors import Refused
 from geminids.log import get_logger
@@ -28,15 +32,15 @@ _log = get_logger("run")
 
 
 class Prices:
-    """Prices the requests of one run.
+    """Computes the prices of one run's requests.
 
-    `auth_mode` decides which price applies: an API key pays the list price. Vertex and accounts are
-    billed in other ways, so what they pay is known only from the caller's price table
-    (`options.prices`).
+    `auth_mode`, the way in which the run signs in, decides which price applies. Requests with an
+    API key cost the list price. Requests with Vertex AI or a Google account are billed in other
+    ways: their price is known only if the caller's own price table (`options.prices`) contains it.
     """
 
     def __init__(self, options: Options, auth_mode: AuthMode, *, metered: bool) -> None:
-        """`metered`: the gateway sees each request."""
+        """Store what the prices depend on. `metered` is True if the gateway sees each request."""
         self.free = options.offline or options.replay is not None
         self._auth_mode: AuthMode = "none" if self.free else auth_mode
         self._file = options.prices
@@ -47,26 +51,29 @@ class Prices:
         self.loaded = self.free
 
     def load(self) -> None:
-        """Load the price list and the caller's table.
+        """Load the price list and the caller's price table.
 
-        It takes a sixth of a second the first time.
+        The first call takes a sixth of a second.
         """
         if self.loaded:
             return
         try:
-            from geminids.spending.prices import warm_up
-            from geminids.spending.table import read_prices
+            from geminids.spending.prices import warm_up  # imported late (6 ms), after the spawn
 
             warm_up()
-            self._table = None if self._file is None else read_prices(self._file)
+            self._table = None if self._file is None else spending.read_prices(self._file)
         except Exception as error:
-            # Pricing must not end a run: continue without prices, with unknown cost.
+            # An error in the prices must not end a run: continue, and report an unknown cost.
             _log.error("cannot load the prices", error=error)
             self._has_failed = True
         self.loaded = True
 
     def priced(self, used: TokensUsed) -> TokensUsed:
-        """The request with its price. An HTTP error costs nothing with any model."""
+        """Return the request `used` with its price.
+
+        The price is what the user pays or, if that is unknown, the list price. If both are unknown,
+        the request is returned unchanged. A request with an HTTP error costs nothing.
+        """
         if self.free or used.is_http_error:
             return msgspec.structs.replace(used, price=Decimal(0))
         if used.input is None:
@@ -76,9 +83,10 @@ class Prices:
         return used if price is None else msgspec.structs.replace(used, price=price)
 
     def total(self, requests: Sequence[TokensUsed], usage: Usage | None) -> Cost:
-        """The cost of the requests of all attempts.
+        """Return the cost of a run. `requests` are those of all its attempts.
 
-        Without the gateway, `usage` has the CLI's own totals.
+        If the gateway does not see the requests, the cost is estimated from the CLI's own totals in
+        `usage`.
         """
         if self.free:
             return Cost(usd=Decimal(0), basis="exact", auth_mode=self._auth_mode)
@@ -95,7 +103,12 @@ class Prices:
     def _estimated(
         self, requests: Sequence[TokensUsed], usage: Usage | None
     ) -> list[tuple[str | None, Tokens, int | None]]:
-        """Without the gateway: the CLI's totals by model, or else the journal's requests."""
+        """Return the token counts from which the cost is estimated if there is no gateway.
+
+        Each is a tuple of model, tokens and time (Unix milliseconds, or None). The counts are the
+        CLI's totals for each model or, if these are missing, those of the requests in the CLI's
+        session file.
+        """
         models = [model for model in usage.models if model.input or model.output] if usage else []
         if models:
             return [(model.model, _with_thinking(model), None) for model in models]
@@ -129,20 +142,25 @@ class Prices:
     def _price(
         self, model: str | None, tokens: Tokens, at: int | None
     ) -> tuple[Decimal | None, Decimal | None]:
-        """The price that the user pays for these tokens, and their list price."""
+        """Return the price that the user pays for these tokens, and their list price.
+
+        None means unknown. `at` is the time of the request in Unix milliseconds; it is None for a
+        sum of several requests.
+        """
         self.load()
         if self._has_failed:
             return None, None
         try:
-            from geminids.spending.prices import price_of
-
-            # 0 means an unknown time.
+            # If `at` is 0, the time is unknown.
             day = datetime.fromtimestamp(at / 1000, UTC).date() if at else None
-            # Price sums in the lowest tier: most requests of a long run are below the tier that
-            # their sum reaches.
+            # The price of a token can rise with the size of its request (tiers). For a sum of
+            # requests, use the lowest tier: most single requests of a long run are in that tier,
+            # even if their sum is not.
             tier = None if at is not None else 0
-            by_list = price_of(model, tokens, day, tier_for=tier)
-            own = price_of(model, tokens, day, self._table, tier_for=tier) if self._table else by_list
+            by_list = spending.price_of(model, tokens, day, tier_for=tier)
+            own = (
+                spending.price_of(model, tokens, day, self._table, tier_for=tier) if self._table else by_list
+            )
         except Exception as error:
             _log.error("cannot price model %s", model, error=error)
             return None, None
@@ -153,7 +171,7 @@ class Prices:
 
 
 class _Sum:
-    """A sum of money. It is unknown (None) as soon as one amount is."""
+    """A sum of money. If one of its amounts is unknown (None), the sum is unknown (None)."""
 
     def __init__(self) -> None:
         self.value: Decimal | None = Decimal(0)
@@ -163,7 +181,11 @@ class _Sum:
 
 
 def _with_thinking(model: ModelUsage) -> ModelUsage:
-    """Count tokens beyond input and output as thinking: most of them are."""
+    """Return the usage of a model with a count of thinking tokens, if it can be computed.
+
+    If that count is unknown, all tokens that are neither input nor output count as thinking,
+    because most of them are.
+    """
     if model.thinking is not None or None in (model.total, model.input, model.output):
         return model
     rest = (model.total or 0) - (model.input or 0) - (model.output or 0)
@@ -171,23 +193,19 @@ def _with_thinking(model: ModelUsage) -> ModelUsage:
 
 
 def check_prices(options: Options) -> None:
-    """Raise `Refused` if the caller's price table cannot be read.
-
-    Called before anything is started.
-    """
+    """Raise `Refused` if the caller's price table cannot be read. Called before the CLI starts."""
     if options.prices is not None:
-        from geminids.spending import read_prices
-
         try:
-            read_prices(options.prices)
+            spending.read_prices(options.prices)
         except GeminidsError as error:
             raise Refused("bad_option", f"prices: {error.message}", error.hint or "") from None
 
 
 def load_prices_early(options: Options) -> None:
-    """Load the price list in a thread.
+    """Load the price list in a thread, before it is needed.
 
-    Call it when the CLI waits for its first answer: earlier, it would slow down the CLI's start.
+    Call this while the CLI waits for its first answer. An earlier call would slow down the start of
+    the CLI.
     """
     global _loading
     prices = Prices(options, "none", metered=False)
@@ -203,10 +221,10 @@ _KINDS = ("input", "cached", "output", "thinking", "tool")
 
 
 def usage_of_requests(requests: Sequence[TokensUsed]) -> Usage | None:
-    """The sum of these requests; None if there are none."""
+    """Return the sum of the tokens of these requests, or None if there are no requests."""
     if not requests:
         return None
-    # Leave out models whose requests all failed with an HTTP error.
+    # Omit a model if all requests to it failed with an HTTP error.
     names = dict.fromkeys(
         request.model for request in requests if request.model and not request.is_http_error
     )
@@ -227,9 +245,16 @@ def _totals(requests: Sequence[TokensUsed]) -> dict[str, Any]:
     return {**totals, "total": total, "unknown": len(requests) - len(known)}
 
 
-def usage_of_stats(stats: Stats | None) -> Usage | None:
-    """The CLI's own totals. `input_tokens` includes cached tokens, `output_tokens` no thinking."""
-    if stats is None or stats.total_tokens is None:
+def usage_of_stats(stats: ProcessStats | None) -> Usage | None:
+    """Convert the CLI's own token totals to a `Usage`. Return None if they contain no token count.
+
+    The CLI's `input_tokens` include cached tokens. Its `output_tokens` do not include thinking
+    tokens. Other programs that write the same format may leave out the total or the cached tokens.
+    A count that is missing is None in the result.
+    """
+    if stats is None or all(
+        count is None for count in (stats.input_tokens, stats.cached, stats.output_tokens, stats.total_tokens)
+    ):
         return None
     return Usage(
         input=stats.input_tokens,
@@ -254,7 +279,10 @@ def usage_of_stats(stats: Stats | None) -> Usage | None:
 
 
 def sum_of(usages: Sequence[Usage | None]) -> Usage | None:
-    """Add up the usage of several attempts. An attempt without usage never reached the model."""
+    """Add up the usage of several attempts.
+
+    None stands for an attempt that never reached the model. Return None if no attempt reached it.
+    """
     known = [usage for usage in usages if usage is not None]
     if not known:
         return None
@@ -281,8 +309,12 @@ def _sum(counts: Sequence[int | None]) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def _if_none(stats: Stats | ModelStats) -> int | None:
-    """0 if total = input + output; else None: the rest may be thinking or tool tokens."""
+def _if_none(stats: ProcessStats | ModelStats) -> int | None:
+    """Return 0 if there are certainly no thinking or tool tokens, otherwise None (unknown).
+
+    There are certainly none if the total is not more than input plus output. Otherwise the
+    difference may be thinking or tool tokens. If one of these counts is missing, return None.
+    """
     if stats.total_tokens is None or stats.input_tokens is None or stats.output_tokens is None:
         return None
     return 0 if stats.total_tokens <= stats.input_tokens + stats.output_tokens else None

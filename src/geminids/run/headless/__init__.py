@@ -1,1 +1,1 @@
-"""The headless transport: one process per attempt."""
+"""Run the CLI headless: each attempt of a run starts its own CLI process."""

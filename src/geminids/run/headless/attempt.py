@@ -1,4 +1,4 @@
-"""The headless transport: one `gemini --output-format stream-json` process per attempt."""
+"""One headless attempt: it runs `gemini --output-format stream-json` in its own process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from geminids.run.accounting.lease import RunLease
 from geminids.run.attempt import AttemptFacts, workspace_notices
 from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.headless.event_sources import OnSession, Sources
-from geminids.run.headless.reader import OnLine, PipeReader
+from geminids.run.headless.reader import OutputCallbacks, PipeReader
 from geminids.run.recorder import RunRecorder
 from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
@@ -31,8 +31,6 @@ from geminids.run.stopping import (
     Deadlines,
     Stopping,
     StopReason,
-    end_processes,
-    end_processes_now,
     listed,
     stopped_ending,
 )
@@ -47,12 +45,12 @@ if TYPE_CHECKING:
 __all__ = ["HeadlessAttempt"]
 
 
-# How long to read the pipes after the exit of the CLI, if a kept process holds them open.
+# If a kept process holds the pipes open after the CLI has exited, read them for this many seconds.
 _DRAIN = 0.3
 
 
 class HeadlessAttempt:
-    """One attempt in a process of its own."""
+    """One attempt of a run that starts its own CLI process."""
 
     def __init__(
         self,
@@ -61,7 +59,7 @@ class HeadlessAttempt:
         recorder: RunRecorder,
         lease: RunLease,
         log: RequestLog,
-        on_line: OnLine | None = None,
+        callbacks: OutputCallbacks,
         on_session: OnSession | None = None,
     ) -> None:
         self._plan = plan
@@ -75,7 +73,9 @@ class HeadlessAttempt:
         self._ended: list[Ended] = []
         self.deadlines = Deadlines(options)
         self._spawned_at = 0
-        self._sources = Sources(plan, options, recorder, self.deadlines, self._stopping, on_line, on_session)
+        self._sources = Sources(
+            plan, options, recorder, self.deadlines, self._stopping, callbacks, on_session
+        )
         self._reader = self._sources.reader
         self._prices = Prices(options, plan.auth.mode, metered=lease.is_open)
         self._gateway: GatewayEvents | None = None
@@ -89,7 +89,7 @@ class HeadlessAttempt:
         self.child: Child | None = None
 
     def start(self) -> None:
-        """Spawn the CLI and write the prompt to its stdin; raises OSError."""
+        """Start the CLI and write the prompt to its stdin. Raises `OSError`."""
         plan, options, recorder = self._plan, self._options, self._recorder
         guard_run(self.mark)
         self._spawned_at = int(time.time() * 1000)
@@ -100,7 +100,7 @@ class HeadlessAttempt:
             raise
         self.child = child
         self.deadlines.started()
-        # Write at once: the CLI waits only half a second for the first byte on stdin.
+        # Write now: the CLI waits only half a second for the first byte on stdin.
         self._unsent = child.write_now(plan.stdin)
         if not self._unsent:
             child.close_stdin()
@@ -111,7 +111,7 @@ class HeadlessAttempt:
             model=options.model,
             cwd=plan.cwd,
             cli_version=plan.gemini.version,
-            lane="headless",
+            transport="headless",
             pid=child.pid,
             approval=options.approval,
             prompt=recorder.redact(plan.prompt),
@@ -119,7 +119,10 @@ class HeadlessAttempt:
         recorder.emit([*notices, started])
 
     def stop(self, reason: StopReason) -> None:
-        """Stop the attempt; a second call with kind `caller` skips the grace period."""
+        """Stop the attempt.
+
+        A second call with a reason of the kind `caller` skips the grace period.
+        """
         if reason.kind == "caller":
             self._stopping.ask()
         self._begin_to_stop(reason)
@@ -128,11 +131,14 @@ class HeadlessAttempt:
         self._begin_to_stop(StopReason("gateway", halt.message))
 
     def _put_from_gateway(self, events: list[Event]) -> None:
-        self.deadlines.heard(stdout=False)
+        self.deadlines.note_output(stdout=False)
         self._sources.emit(events)
 
     def _situation(self) -> Situation | None:
-        """What is known now, for the stall watch; None while the attempt is stopped."""
+        """Return what is known about the attempt now, or None while it is being stopped.
+
+        The stall watch, which explains why the CLI is silent, calls this.
+        """
         if self.child is None or self._stopping.reason is not None:
             return None
         return situation_of(
@@ -141,7 +147,7 @@ class HeadlessAttempt:
             tools=self.stream.running,
             gateway=self._gateway,
             retried=self._reader.retried,
-            spoke_at=self.deadlines.spoke_at,
+            last_stdout_at=self.deadlines.last_stdout_at,
         )
 
     def _on_deadline(self, reason: StopReason) -> None:
@@ -149,7 +155,7 @@ class HeadlessAttempt:
 
     def _begin_to_stop(self, reason: StopReason) -> None:
         if self._over is not None and self._over.is_set():
-            return  # it has already ended by itself
+            return  # the attempt has already ended by itself
         if self._stopping.begin(reason):
             # Ignore a result line that arrives after we asked the CLI to stop.
             self._judge.result_came_first = self.stream.result is not None
@@ -157,11 +163,14 @@ class HeadlessAttempt:
                 self._over.set()
 
     async def drive(self) -> None:
-        """Run the CLI to its end, and end its processes."""
-        import anyio
-
+        """Run the CLI to its end, then end all processes of the attempt."""
         if self.child is None:
             return
+        import anyio
+
+        # This import takes 34 ms (psutil). Do it now, while the CLI loads, and not when it exits.
+        from geminids.process.terminate import end_now, end_processes
+
         self._over = anyio.Event()
         if self._stopping.reason is not None:
             self._over.set()
@@ -178,20 +187,17 @@ class HeadlessAttempt:
                     tasks.start_soon(self._gateway.watch)
                 if self._unsent:
                     tasks.start_soon(self.child.feed, self._unsent)
-                # Import psutil (34 ms) now, while the CLI loads, and not at its exit.
-                from geminids.process import terminate as stop  # noqa: F401
-
                 await self._over.wait()
                 if self.child.exit_code is not None:
-                    # The result may still be in the pipe, and decides whether leftover processes
-                    # are kept.
+                    # The result may still be in the pipe. It decides whether processes that still
+                    # run are kept.
                     self._sources.drain(self.child)
                 self._ended = await end_processes(
                     self.child,
                     self.mark,
                     self._options.grace,
-                    self._stopping,
                     keep=self._judge.keeps_leftovers(self.exit_code),
+                    hurry=lambda: self._stopping.hurry,
                 )
                 with anyio.move_on_after(_DRAIN):
                     await stdout_read.wait()
@@ -200,8 +206,10 @@ class HeadlessAttempt:
                     await self._gateway.settle()
                 tasks.cancel_scope.cancel()
         except BaseException:
-            # No time for a grace period: the event loop is shutting down, or we have a bug.
-            self._end_now()
+            # The event loop is shutting down, or geminids has a bug: there is no time for a grace
+            # period.
+            self._stopping.begin(StopReason("caller", "interrupted: the event loop was shut down"))
+            self._ended += end_now(self.child, self.mark)
             raise
         finally:
             try:
@@ -229,7 +237,11 @@ class HeadlessAttempt:
         )
 
     def _usage(self) -> Usage | None:
-        """The tokens of the requests that the gateway saw; without it, the CLI's own totals."""
+        """Return the tokens that the attempt used.
+
+        With the gateway, these are the tokens of its requests; otherwise they are the CLI's own
+        totals.
+        """
         requests = usage_of_requests(self._recorder.requests)
         if self._gateway is not None:
             return requests
@@ -250,14 +262,12 @@ class HeadlessAttempt:
 
     @property
     def session_id(self) -> str | None:
-        """The id that the CLI reported; before that, the id to resume, or None."""
+        """The session id that the CLI reported. Before that, the id of the session to resume.
+
+        None if neither is known.
+        """
         init = self.stream.init
         return init.session_id if init else self._options.resume
-
-    def _end_now(self) -> None:
-        assert self.child is not None
-        self._stopping.begin(StopReason("caller", "interrupted: the event loop was shut down"))
-        self._ended += end_processes_now(self.child, self.mark)
 
     async def _watch_exit(self) -> None:
         assert self.child is not None and self._over is not None
@@ -266,7 +276,7 @@ class HeadlessAttempt:
 
     def _check_session(self) -> None:
         if self._reader.fresh_session and self._options.resume not in (None, "latest"):
-            # Stop before the CLI does anything in the wrong conversation (seen on 0.41.2).
+            # Stop before the CLI does anything in the wrong session (observed with CLI 0.41.2).
             text = "the CLI started a new session instead of resuming the requested one"
             self._begin_to_stop(StopReason("wrong_session", text))
 
@@ -277,7 +287,7 @@ _LINGERING_HINT = "Run again; if it happens again, try another release with `gem
 class _Judge:
     """Decides how an attempt ended.
 
-    `result_came_first`: the CLI sent its result before it was stopped.
+    `result_came_first` is True if the CLI sent its result before geminids stopped it.
     """
 
     def __init__(
@@ -299,11 +309,11 @@ class _Judge:
 
     @property
     def halted(self) -> Halt | None:
-        """Why the gateway stopped the run; None if it did not."""
+        """Why the gateway stopped the run, or None if it did not."""
         return self._gateway.halted if self._gateway is not None else None
 
     def ending(self, exit_code: int | None) -> Ending:
-        """How the attempt ended."""
+        """Return the outcome of the attempt, its reason and its failure."""
         stopping, halted = self._stopping, self.halted
         if halted is not None and not self._has_succeeded:
             # The gateway blocked a request: report our reason, not the error that the CLI derives
@@ -329,7 +339,11 @@ class _Judge:
         return stopped_ending(requested)
 
     def keeps_leftovers(self, exit_code: int | None) -> bool:
-        """Whether leftover processes are kept: only if the run succeeded and was not stopped."""
+        """Return whether processes that still run after the CLI's end are kept.
+
+        They are kept if the option is `leftovers="keep"`, and the run succeeded and was not
+        stopped.
+        """
         if self._options.leftovers != "keep" or self._stopping.wanted or not self._has_succeeded:
             return False
         return self._judged(exit_code).outcome == "success"

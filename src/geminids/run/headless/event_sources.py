@@ -1,4 +1,4 @@
-"""Merge the events of a headless run into one order: stdout, stderr and the journal."""
+"""Merge the events from the CLI's stdout, its stderr and its session file in one order."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from geminids.launch.plan import Plan
 from geminids.options import Options
 from geminids.process.child import Child
 from geminids.run.accounting.cost import load_prices_early
-from geminids.run.headless.journal import Merge
-from geminids.run.headless.reader import OnLine, PipeReader
+from geminids.run.headless.journal import Journal, Merge, journal_of_run
+from geminids.run.headless.reader import OutputCallbacks, PipeReader
 from geminids.run.recorder import RunRecorder
 from geminids.run.stopping import Deadlines, Stopping
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from geminids.run.headless.journal import Journal
-
 __all__ = ["OnSession", "Sources"]
 
 OnSession = Callable[[str], list[Event]]
-"""Called once with the id of a new session; returns events to emit."""
+"""A function that is called once, with the id of a new session. It returns events to emit."""
 
 
 class Sources:
-    """Reads the pipes, follows the journal and emits their events; `reader` reads the pipes."""
+    """Reads the CLI's pipes and its session file, and emits the events of both in one order.
+
+    The session file is called the journal.
+    """
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class Sources:
         recorder: RunRecorder,
         deadlines: Deadlines,
         stopping: Stopping,
-        on_line: OnLine | None,
+        callbacks: OutputCallbacks,
         on_session: OnSession | None,
     ) -> None:
         self._plan = plan
@@ -53,7 +54,7 @@ class Sources:
             stopping,
             self._read,
             line_limit=options.line_limit,
-            on_line=on_line,
+            callbacks=callbacks,
             why_not=plan.verdicts.why_not,
         )
 
@@ -63,17 +64,22 @@ class Sources:
 
     @property
     def complete(self) -> bool:
-        """Whether the events contain everything that the journal does."""
+        """Whether the events contain everything that the CLI's session file contains."""
         return self._journal is not None and self._journal.whole
 
     def emit(self, events: list[Event]) -> None:
-        """Emit events of another source, in the same order. They must not end a tool."""
+        """Emit events that come from neither the pipes nor the journal (the session file).
+
+        If earlier events still wait for the journal, these events are emitted after them. They must
+        not contain the end of a tool call.
+        """
         self._merge.add(events, ends_tool=False)
 
     def follow(self, tasks: TaskGroup, *, since: int) -> None:
-        """Follow the journal of the session."""
-        from geminids.run.headless.journal import journal_of_run  # imported while the CLI loads
+        """Start to read the journal of the session while the CLI writes it.
 
+        `since` is the start time of the attempt, in Unix milliseconds.
+        """
         self._journal = journal_of_run(
             self._plan,
             self._options,
@@ -85,22 +91,25 @@ class Sources:
         tasks.start_soon(self._journal.watch)
 
     def drain(self, child: Child) -> None:
-        """Read what is left in the pipes."""
+        """Read the data that is still in the pipes."""
         self.reader.drain(child)
 
     def finish(self, child: Child) -> None:
-        """Read what is left in the pipes and in the journal, at the end of the run."""
+        """Read the data that is still in the pipes and the journal, at the end of the attempt."""
         self.drain(child)
         self.reader.finish()
         if self._journal is not None:
             self._journal.finish()
 
     def release(self) -> None:
-        """Emit all events that wait for the journal."""
+        """Emit all events that wait for a record in the journal (the session file)."""
         self._merge.release(now=True)
 
     def _read(self, events: list[Event], size: int = 0) -> None:
-        """Take events of the pipes, then read the journal, so that both stay in step."""
+        """Emit events that come from the pipes. `size` is the number of bytes that they come from.
+
+        If a tool call has ended, read the journal at once, because it contains the tool's result.
+        """
         ended, self._tools_ended = self._tools_ended, self.stream.tools_ended
         has_ended = ended != self._tools_ended
         if self._journal is not None and has_ended:

@@ -1,4 +1,8 @@
-"""Follow the journals of a session and its subagents, and merge them with the stream."""
+"""Read the session files of the CLI while it writes them, and merge their events with the stream.
+
+A session file is called a journal here. Each subagent has its own journal. The stream is the CLI's
+output on stdout.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +14,37 @@ from pathlib import Path
 from typing import Protocol
 
 from geminids.events.model import Event, ToolFinished
-from geminids.events.translate.journal import JournalTranslator, Truth, at_of, with_truth
-from geminids.gemini.protocol.journal.records import Header, Message, decode_record
+from geminids.events.translate.journal import JournalTranslator, ToolRecord, at_of, with_tool_record
+from geminids.gemini.protocol.journal.records import Header, StoredMessage, decode_record
 from geminids.launch.plan import Plan
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.run.recorder import RunRecorder
 from geminids.sessions.follow import Follower
 
-__all__ = ["Journal", "Merge", "Put", "StreamState", "Subagents", "Translator", "journal_of_run"]
+__all__ = ["Journal", "Merge", "MessageTranslator", "Put", "StreamState", "Subagents", "journal_of_run"]
 
 Put = Callable[[list[Event], int], None]
 
-# How long the end of a tool waits for its journal record, which is written within milliseconds of
-# it.
+# The event of a tool call's end waits at most this many seconds for the call's record in the
+# journal. The CLI writes the record within milliseconds after the end.
 _HOLD = 0.25
 
 
 class Merge:
-    """Passes events on in order.
+    """Adds the results of tool calls, which are only in the journal, to the events of the stream.
 
-    The end of a tool, and the events after it, wait for the tool's record in the journal (its
-    truth): at most 0.25 s, and not at all unless a journal is followed (`following`).
-
-    `missed` counts the calls whose record never came.
+    The journal is the CLI's session file. The event of a tool call's end, and all events after it,
+    wait until the journal contains the result, but at most 0.25 s. They do not wait if no journal
+    is being read: `following` is then False. `missed` is the number of calls whose result did not
+    arrive in time.
     """
 
     def __init__(self, put: Put, clock: Callable[[], float] = time.monotonic) -> None:
         self._put = put
         self._clock = clock
         self._waiting: deque[tuple[Event, float, int]] = deque()
-        self._truths: dict[str, Truth] = {}
+        self._records: dict[str, ToolRecord] = {}
         self._excused: set[str] = set()
         self.following = False
         self.missed = 0
@@ -50,7 +54,11 @@ class Merge:
         return bool(self._waiting)
 
     def add(self, events: Sequence[Event], size: int = 0, *, ends_tool: bool = True) -> None:
-        """Add events of either source. `ends_tool` is False if no tool ends among them."""
+        """Add events of the stream or of the journal.
+
+        `size` is the number of bytes that they come from. `ends_tool` is False if the events
+        certainly contain no end of a tool call.
+        """
         if not self._waiting and not (self.following and ends_tool):
             self._put(list(events), size)
             return
@@ -59,19 +67,19 @@ class Merge:
         self._waiting.extend((event, until, share) for event in events)
         self._pass_on(gives_up=False)
 
-    def add_truths(self, truths: dict[str, Truth]) -> None:
-        """Add the journal's records of tool calls, by call id."""
-        self._truths |= truths
+    def add_tool_records(self, records: dict[str, ToolRecord]) -> None:
+        """Add results of tool calls from the session file. `records` maps call ids to results."""
+        self._records |= records
 
-    def excuse(self, call_id: str) -> None:
-        """Do not wait for this call: no journal will have a record of it."""
+    def expect_no_record(self, call_id: str) -> None:
+        """Do not wait for the result of this call, because no journal will contain it."""
         self._excused.add(call_id)
 
     def release(self, *, now: bool = False) -> None:
-        """Pass on the events that have waited long enough; with `now`, all of them.
+        """Emit the events that have waited long enough. If `now`, emit all waiting events.
 
-        Call it only after reading the journal: on a busy machine the wait may be over before the
-        first read, and the record may be there.
+        Call this only after reading the journal: on a busy machine, an event may have waited long
+        enough before the first read, although the journal contains the result.
         """
         self._pass_on(gives_up=True, now=now)
 
@@ -81,10 +89,10 @@ class Merge:
         while self._waiting:
             event, until, share = self._waiting[0]
             if type(event) is ToolFinished and event.parent is None and event.id not in self._excused:
-                truth = self._truths.pop(event.id, None)
-                if truth is not None:
-                    event = with_truth(event, truth)
-                    size += len(truth.output or "")
+                record = self._records.pop(event.id, None)
+                if record is not None:
+                    event = with_tool_record(event, record)
+                    size += len(record.output or "")
                 elif self.following and not now and not (gives_up and self._clock() >= until):
                     break
                 else:
@@ -98,16 +106,20 @@ class Merge:
 
 _log = get_logger("run")
 
-# Seconds between two reads: while a tool runs or an event waits, and otherwise.
+# Seconds between two reads of the journal: `_SOON` while a tool runs or an event waits, otherwise
+# `_IDLE`.
 _SOON, _IDLE = 0.02, 0.1
-# The longest time between two searches for the journal.
+# The longest time between two searches for the journal, in seconds.
 _SELDOM = 5.0
 _SUFFIX = ".jsonl"
 FindFile = Callable[[str], Path | None]
 
 
 class StreamState(Protocol):
-    """What the CLI's output has shown so far: session, tools, and turns that called agents."""
+    """What the CLI's output has shown so far.
+
+    `agent_turns` maps each call of a subagent (by call id) to the number of its turn.
+    """
 
     @property
     def session_id(self) -> str | None: ...
@@ -117,19 +129,20 @@ class StreamState(Protocol):
     def agent_turns(self) -> dict[str, int]: ...
 
 
-class Translator(Protocol):
-    """Translates messages of the session's own journal into events and tool records (truths)."""
+class MessageTranslator(Protocol):
+    """Translates a message of a session's file into events and tool results (by call id)."""
 
-    def translate(self, message: Message) -> tuple[list[Event], dict[str, Truth]]: ...
+    def translate(self, message: StoredMessage) -> tuple[list[Event], dict[str, ToolRecord]]: ...
 
 
 class Journal:
-    """Reads new records of the journals and passes them to the merge.
+    """Reads new records of a session's journal (its file) and of its subagents' journals.
 
-    `find` returns the file of a session id. `resumed` is the file of a resumed session: records
-    that it already has do not belong to this run, nor do records from before `since` (Unix ms) if
-    the CLI rewrites the file. A problem with the files never ends the run; their events are missing
-    then.
+    The events of these records are passed to `merge`. `find` returns the journal file of a session
+    id. `resumed` is the journal of a resumed session: records that it already contains do not
+    belong to this run. If the CLI rewrites the file, records from before `since` (Unix
+    milliseconds) do not belong to this run either. A problem with the files never ends the run, but
+    then their events are missing.
     """
 
     def __init__(
@@ -141,14 +154,14 @@ class Journal:
         resumed: Path | None = None,
         resumed_id: str | None = None,
         since: int = 0,
-        translator: Translator | None = None,
+        translator: MessageTranslator | None = None,
     ) -> None:
         self._since = since if resumed is not None else 0
         self._merge = merge
         self._stream = stream
         self._recorder = recorder
         self._find = find
-        self._main: Translator = translator or JournalTranslator(recorder, recorder.redactor)
+        self._main: MessageTranslator = translator or JournalTranslator(recorder, recorder.redactor)
         self._agents = Subagents(merge, stream, recorder)
         self._follower: Follower | None = None
         self._search_at, self._search_gap = 0.0, _IDLE
@@ -156,15 +169,15 @@ class Journal:
         self._lost = False
         self._given_up = False
         if resumed is not None and resumed_id is not None and resumed.suffix == _SUFFIX:
-            # The CLI does not append to the `.json` file of an older release; it starts a journal
-            # beside it.
+            # This is only possible for `.jsonl` files. To a `.json` file, which older releases
+            # wrote, the CLI does not append: it starts a new journal in the same folder.
             self._follower = Follower(resumed, from_end=True)
             self._header_seen = merge.following = True
             self._agents.begin(resumed.parent / resumed_id, old=True)
 
     @property
     def whole(self) -> bool:
-        """Whether the journal was read from its first record on, without a loss."""
+        """Whether all journals were read completely, from their first record on."""
         follower = self._follower
         if follower is None or not self._header_seen or self._lost or self._given_up:
             return False
@@ -172,11 +185,15 @@ class Journal:
         return intact and self._agents.whole
 
     def find(self) -> None:
-        """Search for the journal: the CLI creates it before it reports the session id."""
+        """Search for the file of the session (the journal), as soon as the session id is known.
+
+        The CLI creates the file before it reports the id. If the file is not found, a later call
+        searches again.
+        """
         session_id = self._stream.session_id
         now = time.monotonic()
         if self._follower is None and session_id and now >= self._search_at:
-            # Search less and less often: each search lists all sessions of the folder.
+            # Each search lists all sessions of the folder, so double the time between searches.
             self._search_at, self._search_gap = now + self._search_gap, min(2 * self._search_gap, _SELDOM)
             try:
                 file = self._find(session_id)
@@ -188,17 +205,17 @@ class Journal:
                 self._merge.following = True
 
     def look(self) -> None:
-        """Read new records; costs one `stat` if there are none."""
+        """Read new records and emit their events. If there are none, this costs one `stat`."""
         if not self._given_up:
             try:
                 self._look()
             except Exception as error:
-                # Any process can write to these files, also the agent: their content must not end
-                # the run.
-                _log.warning("the session journal is not followed any more", error=error)
+                # Every process, including the agent, can write to these files. Whatever they
+                # contain must not end the run.
+                _log.warning("the session file is not read any more", error=error)
                 self._given_up, self._merge.following = True, False
                 problem = self._recorder.redact(f"{type(error).__name__}: {error}")
-                text = f"the session journal is not followed any more: {problem}"
+                text = f"the CLI's session file is not read any more, some events may be missing: {problem}"
                 self._merge.add([self._recorder.notice("warning", "journal", text)])
         self._merge.release()
 
@@ -212,7 +229,7 @@ class Journal:
                 self._take(line)
             if not follower.behind:
                 break
-        # While the journal cannot be read, no tool waits for it.
+        # Events wait for the journal only while it can be read.
         is_unreadable = follower.path is None or follower.problem is not None
         self._lost |= is_unreadable
         self._merge.following = not is_unreadable
@@ -228,7 +245,7 @@ class Journal:
             self.look()
 
     def finish(self) -> None:
-        """Read the last records, and pass on all waiting events."""
+        """Read the last records, and emit all waiting events."""
         self.look()
         if not self._given_up:
             self._agents.finish()
@@ -238,13 +255,15 @@ class Journal:
     def _take(self, line: bytes) -> None:
         record = decode_record(line)
         if record is None:
-            self._lost |= bool(line.strip())  # cut off, or not written by the CLI
+            self._lost |= bool(line.strip())  # the line is incomplete, or not written by the CLI
         elif isinstance(record, Header):
             self._header_seen = True
-        elif isinstance(record, Message) and not 0 < at_of(record.timestamp) < self._since:
-            events, truths = self._main.translate(record)
-            self._merge.add_truths(truths)
-            self._agents.assign({truth.agent_id: call for call, truth in truths.items() if truth.agent_id})
+        elif isinstance(record, StoredMessage) and not 0 < at_of(record.timestamp) < self._since:
+            events, records = self._main.translate(record)
+            self._merge.add_tool_records(records)
+            self._agents.assign(
+                {record.agent_id: call for call, record in records.items() if record.agent_id}
+            )
             if events:
                 self._merge.add(events)
 
@@ -258,8 +277,11 @@ def journal_of_run(
     *,
     since: int,
 ) -> Journal:
-    """The journal of a headless run."""
-    from geminids.sessions.finder import journal_of
+    """Return the object that reads the journal of a headless run.
+
+    `since` is the start time of the attempt, in Unix milliseconds.
+    """
+    from geminids.sessions.finder import journal_of  # imported late (6 ms), after the spawn
 
     return Journal(
         merge,
@@ -272,25 +294,29 @@ def journal_of_run(
     )
 
 
-# Seconds between two listings of the folder.
+# Seconds between two listings of the folder with the subagents' journals.
 _LIST_AGAIN = 0.1
 
 
-class Calls(Protocol):
-    """The turns in which subagents were called, by the ids of the calls."""
+class SubagentCalls(Protocol):
+    """Provides the number of the turn in which each subagent was called.
+
+    `agent_turns` maps the id of the call to that number.
+    """
 
     @property
     def agent_turns(self) -> dict[str, int]: ...
 
 
 class Subagents:
-    """Follows the journals of subagents: `chats/<session>/<agent>.jsonl`.
+    """Reads the journals of subagents: the files `chats/<session>/<agent>.jsonl`.
 
-    The main journal reports which call an agent belongs to when the call ends. Before that, we know
-    it only if a single call is open; otherwise the agent's events wait.
+    Each event of a subagent contains the id of the tool call that started the subagent. The main
+    journal contains that id only after the call has ended. Before that, the id is known only if
+    exactly one call of a subagent is open; otherwise the events wait.
     """
 
-    def __init__(self, merge: Merge, stream: Calls, recorder: RunRecorder) -> None:
+    def __init__(self, merge: Merge, stream: SubagentCalls, recorder: RunRecorder) -> None:
         self._merge = merge
         self._stream = stream
         self._recorder = recorder
@@ -301,31 +327,40 @@ class Subagents:
         self._translators: dict[str, JournalTranslator] = {}
         self._calls: dict[str, str] = {}
         self._assigned: set[str] = set()
-        self._waiting: dict[str, list[Message]] = {}
+        self._waiting: dict[str, list[StoredMessage]] = {}
 
     @property
     def whole(self) -> bool:
-        """Whether the journal of every agent that a call names was read, without a loss."""
+        """Whether the journals of all known agents were read completely."""
         return self._assigned <= self._followers.keys() and not any(
             follower.path is None or follower.dropped or follower.problem or follower.restarts
             for follower in self._followers.values()
         )
 
     def begin(self, folder: Path, *, old: bool = False) -> None:
-        """Set the folder of the journals; with `old`, ignore the files that it has now."""
+        """Set the folder that contains the journals of the subagents.
+
+        If `old`, ignore the files that the folder contains now, because they are from an earlier
+        run.
+        """
         self._folder = folder
         if old:
             self._old = frozenset(_names(folder))
 
     def assign(self, calls: Mapping[str | None, str]) -> None:
-        """Record the calls that agents belong to."""
+        """Store which call started each agent. `calls` maps agent ids to call ids."""
         known = {agent: call for agent, call in calls.items() if agent}
         self._calls |= known
         self._assigned |= known.keys()
-        self._listed = 0.0  # list the folder at once: the agent's file exists, and its call is about to end
+        # List the folder in the next `look`: the agent's file exists, and its call ends soon.
+        self._listed = 0.0
 
     def look(self, *, again: bool = False) -> None:
-        """Read new records. List new files every 0.1 s, or at once if `again`."""
+        """Read new records of all subagents, and emit their events.
+
+        To find new files, this also lists the folder with the subagents' journals, but at most once
+        every 0.1 s. With `again`, it always lists the folder.
+        """
         if not self._stream.agent_turns:
             return
         self._list(again)
@@ -336,14 +371,17 @@ class Subagents:
 
     def _read(self, agent: str, follower: Follower) -> None:
         while lines := follower.read_new():
-            messages = [record for line in lines if isinstance(record := decode_record(line), Message)]
+            messages = [record for line in lines if isinstance(record := decode_record(line), StoredMessage)]
             if messages:
                 self._waiting.setdefault(agent, []).extend(messages)
             if not follower.behind:
                 break
 
     def finish(self) -> None:
-        """Read the last records, and emit the events of agents whose call is unknown."""
+        """Read the last records, and emit the events of all subagents.
+
+        At the end, events are also emitted if the call that started the subagent is unknown.
+        """
         self.look(again=True)
         for agent in list(self._waiting):
             self._emit(agent, at_last=True)

@@ -1,4 +1,7 @@
-"""Read the CLI's stdout and stderr into events, and make the CLI's error report files private."""
+"""Read the CLI's stdout and stderr, and translate them into events.
+
+This module also makes the error reports that the CLI writes to files readable only for the user.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ import re
 import stat
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from geminids.events.model import Event, Retry
 from geminids.events.translate.stream_json import StreamTranslator, WhyNot
-from geminids.gemini.protocol.stderr import Remark, StderrReader
+from geminids.gemini.protocol.stderr import StderrNotice, StderrReader
 from geminids.gemini.protocol.stream_json import decode_block
 from geminids.log import get_logger
 from geminids.process.child import Child
@@ -24,22 +27,35 @@ if TYPE_CHECKING:
     import anyio
 
 
-__all__ = ["OnLine", "PipeReader", "Reports"]
+__all__ = ["OnLine", "OnStderr", "OutputCallbacks", "PipeReader", "Reports"]
 
 _log = get_logger("run")
 
 Put = Callable[[list[Event], int], None]
 OnLine = Callable[[str, Sequence[Event]], None]
+OnStderr = Callable[[str], None]
 
 _LONGEST_STDERR_LINE = 1024 * 1024
-# Our pipes hold a megabyte. Anything beyond that was written by a kept process, not by the CLI.
+# A pipe contains at most a megabyte. More data after the CLI's exit can come only from a process
+# that is kept.
 _MOST_DRAINED = 1024 * 1024
 
 
-class PipeReader:
-    """Reads both pipes to their end, resets the deadlines on output, and emits events.
+class OutputCallbacks(NamedTuple):
+    """The caller's functions for the output of the CLI. Both get text with secrets masked.
 
-    `fresh_session` becomes true if the CLI reports that it started a new session instead of
+    `on_line` is called with each line of stdout, without its line end, and with the events of that
+    line. `on_stderr` is called with each piece of stderr: one or more lines, with their line ends.
+    """
+
+    on_line: OnLine | None = None
+    on_stderr: OnStderr | None = None
+
+
+class PipeReader:
+    """Reads stdout and stderr of the CLI to their end, and emits their events.
+
+    `fresh_session` becomes True if the CLI reports that it started a new session instead of
     resuming one.
     """
 
@@ -51,7 +67,7 @@ class PipeReader:
         put: Put,
         *,
         line_limit: int,
-        on_line: OnLine | None,
+        callbacks: OutputCallbacks,
         why_not: WhyNot | None = None,
     ) -> None:
         self._recorder = recorder
@@ -59,43 +75,44 @@ class PipeReader:
         self._stopping = stopping
         self._deadlines = deadlines
         self._put = put
-        self._on_line = on_line
+        self._on_line, self._on_stderr = callbacks
         self._lines = LineFramer(line_limit)
         self._stderr_lines = LineFramer(_LONGEST_STDERR_LINE)
         self._stderr = StderrReader()
         self._reports = Reports(redactor)
         self.stream = StreamTranslator(recorder, redactor, why_not)
         self.fresh_session = False
-        self.retried: tuple[Remark, float] | None = None
-        """The last retry that stderr reported, and when (monotonic)."""
+        self.retried: tuple[StderrNotice, float] | None = None
+        """The last retry that the CLI reported on stderr, with its time (monotonic), or None."""
 
     @property
     def stderr_tail(self) -> str:
         return self._stderr.tail
 
     async def read_stdout(self, child: Child, done: anyio.Event) -> None:
-        import anyio
-
+        """Read stdout to its end, then set `done`."""
         while chunk := await child.read_stdout():
-            self._deadlines.heard(stdout=True)
+            self._deadlines.note_output(stdout=True)
             self._take_stdout(chunk)
-            await anyio.lowlevel.checkpoint()
         self._deadlines.closed()
         done.set()
 
     async def read_stderr(self, child: Child, done: anyio.Event, on_chunk: Callable[[], None]) -> None:
-        """Read stderr to its end; call `on_chunk` after each chunk has been parsed."""
-        import anyio
+        """Read stderr to its end, then set `done`.
 
+        Calls `on_chunk` after each chunk has been parsed.
+        """
         while chunk := await child.read_stderr():
-            self._deadlines.heard(stdout=False)
+            self._deadlines.note_output(stdout=False)
             self._take_stderr(self._stderr_lines.feed(chunk))
             on_chunk()
-            await anyio.lowlevel.checkpoint()
         done.set()
 
     def drain(self, child: Child) -> None:
-        """Read what is left in the pipes: a busy event loop may have delayed the readers."""
+        """Read the data that is still in the pipes.
+
+        A busy event loop may not have read it before the CLI exited.
+        """
         for read, take in (
             (child.stdout_now, self._take_stdout),
             (child.stderr_now, lambda chunk: self._take_stderr(self._stderr_lines.feed(chunk))),
@@ -106,7 +123,7 @@ class PipeReader:
                 take(chunk)
 
     def finish(self) -> None:
-        """Emit an unfinished last line, remaining remarks, and the end of interrupted tools."""
+        """Emit the last events: of an unfinished line, of stderr, and of interrupted tools."""
         rest = self._lines.rest()
         if rest.strip() or self._lines.dropped:
             self._take(rest)
@@ -121,7 +138,7 @@ class PipeReader:
             self._take(block)
 
     def _take(self, block: bytes) -> None:
-        """Translate and emit whole lines."""
+        """Translate a block of whole lines, and emit the events."""
         dropped = self._too_long(self._lines, "a line")
         events = self.stream.translate(decode_block(block)) if self._on_line is None else self._by_line(block)
         self._deadlines.busy = self.stream.tools_running
@@ -130,9 +147,9 @@ class PipeReader:
         self._put([*dropped, *events] if dropped else events, len(block))
 
     def _by_line(self, block: bytes) -> list[Event]:
-        """Translate line by line and call `on_line` with each line and its events.
+        """Translate a block line by line, and call `on_line` with each line and its events.
 
-        Slower than whole blocks.
+        This is slower than the translation of a whole block.
         """
         assert self._on_line is not None
         all_events: list[Event] = []
@@ -142,35 +159,47 @@ class PipeReader:
             try:
                 self._on_line(self._redactor.block(line).decode("utf-8", "replace"), events)
             except Exception as error:
-                # A bug of the caller: report it once and continue without the callback.
+                # The caller's function has a bug: report it once, and continue without it.
                 _log.warning("on_line failed and is not called again", error=error)
                 self._on_line = _ignore_line
-                text = self._redactor.text(
-                    f"on_line failed and is not called again: {type(error).__name__}: {error}"
-                )
-                all_events.append(self._recorder.notice("error", "on_line", text))
+                all_events.append(self._callback_failed("on_line", error))
         return all_events
+
+    def _callback_failed(self, name: str, error: Exception) -> Event:
+        """Return a notice that a function of the caller raised an error.
+
+        That function is not called again.
+        """
+        text = f"{name} failed and is not called again: {type(error).__name__}: {error}"
+        return self._recorder.notice("error", name, self._redactor.text(text))
 
     def _take_stderr(self, block: bytes) -> None:
         self._put(self._too_long(self._stderr_lines, "a line on stderr"), 0)
         if block:
             text = self._redactor.block(block).decode("utf-8", "replace")
+            if self._on_stderr is not None:
+                try:
+                    self._on_stderr(text)
+                except Exception as error:
+                    _log.warning("on_stderr failed and is not called again", error=error)
+                    self._on_stderr = None
+                    self._put([self._callback_failed("on_stderr", error)], 0)
             self._reports.look_for(text)
             remarks = self._stderr.read(text)
-            self._put([self._notice(remark) for remark in remarks if self._is_news(remark)], len(block))
+            self._put([self._notice(remark) for remark in remarks if self._is_new(remark)], len(block))
             retries = [remark for remark in remarks if remark.code == "retry"]
             if retries:
                 self.retried = retries[-1], time.monotonic()
             self.fresh_session |= any(remark.code == "fresh_session" for remark in remarks)
 
-    def _is_news(self, remark: Remark) -> bool:
-        # The gateway has already reported each failed request, in more detail.
+    def _is_new(self, remark: StderrNotice) -> bool:
+        # If there is a gateway, it has already reported each failed request with more details.
         return remark.code != "retry" or not self._recorder.has_gateway
 
-    def _notice(self, remark: Remark) -> Event:
+    def _notice(self, remark: StderrNotice) -> Event:
         retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
-        # After the gateway stopped the run, the CLI prints errors about it. `Finished` has the real
-        # reason.
+        # After the gateway has stopped the run, the CLI prints errors about that. They are only for
+        # debugging, because `Finished` contains the real reason.
         stop = self._stopping.reason
         level = "debug" if stop is not None and stop.kind == "gateway" else remark.level
         return self._recorder.notice(level, remark.code, remark.message, retry)
@@ -185,7 +214,7 @@ class PipeReader:
 
 
 def _ignore_line(line: str, events: Sequence[Event]) -> None:
-    """Replaces a callback that failed."""
+    """Do nothing. It replaces an `on_line` function that failed."""
 
 
 _REPORT_PATH = re.compile(r"[Rr]eport available at: (/.*/gemini-client-error-[^/\n]*\.json)")
@@ -194,19 +223,22 @@ _MOST_REPORTS = 100
 
 
 class Reports:
-    """Collects the error reports that the CLI wrote, and makes them private when the run ends."""
+    """Collects the files of the CLI's error reports, and makes them private when the run ends."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._paths: dict[str, None] = {}
 
     def look_for(self, text: str) -> None:
-        """Collect the reports that a text of stderr names."""
+        """Collect the reports whose paths occur in a text from stderr."""
         if "eport available at" in text and len(self._paths) < _MOST_REPORTS:
             self._paths.update(dict.fromkeys(_REPORT_PATH.findall(text)))
 
     def look_in(self, folder: str, since: float) -> None:
-        """Collect reports by name and time: a warm process reports them only at its end."""
+        """Collect the reports in `folder` that were written after `since` (Unix seconds).
+
+        This is for a warm process, which prints the paths of its reports only when it ends.
+        """
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -217,7 +249,7 @@ class Reports:
             return
 
     def seal(self) -> None:
-        """Make the reports readable for the user only, and redact secrets in them."""
+        """Make the collected reports readable only for the user, and mask secrets in them."""
         for path in self._paths:
             try:
                 fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -232,7 +264,7 @@ class Reports:
     def _seal(self, fd: int) -> None:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-            return  # tools write to stderr too, and can name any path
+            return  # not a report of the CLI: tools also write to stderr, and can print any path
         os.fchmod(fd, 0o600)
         content = os.pread(fd, status.st_size, 0)
         redacted = self._redactor.block(content)

@@ -1,4 +1,4 @@
-"""Detect what kind of recording a file is, and read its events in batches."""
+"""Detect which kind of recording a file is, and read its events in batches."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from geminids.gemini.protocol.journal.lenient import UNREADABLE
 from geminids.gemini.protocol.stream_json import UnexpectedLine, decode_line
 from geminids.run.recordings.stream_json import events_of_stream
 
-__all__ = ["Kind", "Readable", "Recording", "kind_of_line", "open_recording"]
+__all__ = ["Kind", "Readable", "RecordedRun", "kind_of_line", "open_recording"]
 
 Kind = Literal["events", "stream-json", "report", "session"]
 
 _BLOCK = 256 * 1024
-# How many lines of noise may come before the first line that identifies the file.
+# At most this many other lines may come before the line that identifies the kind of the file.
 _MOST_NOISE = 100
 _SESSION_KEYS = ("sessionId", "$set", "$rewindTo")
-# The output of `--output-format json` starts with one of these keys, in one line or indented.
+# The output of `--output-format json` is an object that starts with one of these keys. It is on one
+# line, or indented.
 _REPORT = re.compile(rb'^\{\s*"(?:session_id|response|stats|error)"\s*:', re.MULTILINE)
 _INDENTED = re.compile(rb"\{\s*\n")
 _SESSION_FILE_KEYS = (b'"sessionId"', b'"messages"')
@@ -36,20 +37,21 @@ class Readable(Protocol):
     def read1(self, size: int, /) -> bytes: ...
 
 
-class Recording:
-    """A file and its kind (None if unknown).
+class RecordedRun:
+    """A recorded run in a file.
 
-    `blocks` are its bytes in whole lines. Use either `blocks` or `batches`, once.
+    `kind` is the kind of the file, or None if it is unknown. `blocks` are the bytes of the file, in
+    blocks of whole lines. Use either `blocks` or `batches`, and only once.
     """
 
     def __init__(self, kind: Kind | None, blocks: Iterable[bytes]) -> None:
         self.kind = kind
         self.blocks = blocks
         self.left_out: list[int] = []
-        """The numbers of lines that are not events: the file was cut off or edited."""
+        """The numbers of the lines that are not events. Such a line may be incomplete or edited."""
 
     def batches(self) -> Iterator[Sequence[Event]]:
-        """Read the events in batches. Keeps only the current batch in memory."""
+        """Yield the events in batches. Only the current batch is in memory."""
         return events_of_stream(self.blocks) if self.kind == "stream-json" else self._batches()
 
     def _batches(self) -> Iterator[Sequence[Event]]:
@@ -71,8 +73,8 @@ class Recording:
                 self.left_out.append(number)
 
 
-def open_recording(source: Readable) -> Recording:
-    """Read the start of a file to detect its kind; `kind` is None if it is unknown."""
+def open_recording(source: Readable) -> RecordedRun:
+    """Detect the kind of a file by its first lines, and return an object that reads its events."""
     blocks = _blocks(source)
     head: list[bytes] = []
     kind: Kind | None = None
@@ -82,23 +84,28 @@ def open_recording(source: Readable) -> Recording:
         for line in block.split(b"\n", _MOST_NOISE)[:_MOST_NOISE]:
             kind = kind or kind_of_line(line)
         lines += block.count(b"\n")
-        # After a lone brace, the next line is needed too.
+        # If there is only a brace so far, read more to detect the kind.
         if (kind is not None and block.strip() != b"{") or lines >= _MOST_NOISE:
             break
     if kind in (None, "session"):
         kind = _kind_of_document(kind, b"".join(head))
-    return Recording(kind, chain(head, blocks))
+    return RecordedRun(kind, chain(head, blocks))
 
 
 def _kind_of_document(kind: Kind | None, head: bytes) -> Kind | None:
-    """The kind by the first keys: a lone brace in the first line does not identify a file."""
+    """Return the kind of a file, corrected by its first keys.
+
+    `kind` is what the first lines indicate, and `head` is the beginning of the file. The correction
+    is needed for indented JSON, because a first line that is only a brace does not identify the
+    file.
+    """
     if _REPORT.search(head):
         return "report"
     return None if _INDENTED.match(head) and not any(key in head for key in _SESSION_FILE_KEYS) else kind
 
 
 def kind_of_line(line: bytes) -> Kind | None:
-    """The kind of file that this line identifies; None if any file may have it.
+    """Return the kind of file in which this line occurs, or None if any file may contain it.
 
     >>> kind_of_line(b'{"type":"init","session_id":"s1"}'), kind_of_line(b"Loaded cached credentials.")
     ('stream-json', None)
@@ -126,7 +133,10 @@ def _is_session_record(line: bytes) -> bool:
 
 
 def _blocks(source: Readable) -> Iterator[bytes]:
-    """Yield whole lines as soon as they arrive, without a byte order mark at the start."""
+    """Yield the file in blocks of whole lines, as soon as they arrive.
+
+    A byte order mark at the start is removed.
+    """
     held: list[bytes] = []
     is_first = True
     while chunk := source.read1(_BLOCK):

@@ -1,20 +1,22 @@
-"""Translate recorded stream-json output of the CLI into the events of a run."""
+"""Convert the CLI's recorded output (stream-json) into the events of a run."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 
 import msgspec
 
+from geminids.events.cost import Cost
 from geminids.events.model import Event, Finished, Notice, ToolFinished
 from geminids.events.translate.stream_json import StreamTranslator
 from geminids.gemini.protocol.outcome.judge import Ending, Evidence, cut_off, judge
 from geminids.gemini.protocol.stream_json import (
-    Init,
-    Message,
-    Stats,
+    InitLine,
+    MessageLine,
+    ProcessStats,
     UnexpectedLine,
     WireLine,
     decode_block,
@@ -30,11 +32,11 @@ __all__ = ["events_of_stream"]
 
 
 def events_of_stream(blocks: Iterable[bytes]) -> Iterator[Sequence[Event]]:
-    """Batches of events, from `Started` to `Finished`, for blocks of whole lines.
+    """Translate blocks of whole lines into batches of events, from `Started` to `Finished`.
 
-    The same lines give the same events: times come from the lines, and the run id is a hash of the
-    first line. The stream lacks folder, release, process and exit code, so `Finished.complete` is
-    false.
+    The same lines always give the same events: times are those of the lines, and the run id is a
+    hash of the first line. Recorded lines contain neither the working folder nor the CLI's version,
+    process id and exit code. So these fields are empty, and `Finished.complete` is False.
     """
     translation = _Translation()
     for block in blocks:
@@ -44,7 +46,7 @@ def events_of_stream(blocks: Iterable[bytes]) -> Iterator[Sequence[Event]]:
 
 
 class _Translation:
-    """Translates one recording."""
+    """Translates the lines of one recording into events."""
 
     def __init__(self) -> None:
         self._recorder = RunRecorder()
@@ -61,9 +63,11 @@ class _Translation:
         lines = decode_block(block)
         if self._began is not None:
             return self._translate(lines)
-        # Wait for the second line: it repeats the prompt, which `Started` contains.
+        # Wait for the second line. It contains the prompt, which is a field of `Started`.
         self._opening += lines
-        return [] if all(isinstance(line, Init | UnexpectedLine) for line in self._opening) else self._open()
+        return (
+            [] if all(isinstance(line, InitLine | UnexpectedLine) for line in self._opening) else self._open()
+        )
 
     def finish(self) -> list[Event]:
         opened = self._open() if self._began is None else []
@@ -73,8 +77,8 @@ class _Translation:
 
     def _open(self) -> list[Event]:
         lines, self._opening = self._opening, []
-        init = next((line for line in lines if isinstance(line, Init)), Init())
-        second = next((line for line in lines if not isinstance(line, Init | UnexpectedLine)), None)
+        init = next((line for line in lines if isinstance(line, InitLine)), InitLine())
+        second = next((line for line in lines if not isinstance(line, InitLine | UnexpectedLine)), None)
         stamps = (_ms(line.timestamp) for line in lines if not isinstance(line, UnexpectedLine))
         self._began = self._latest = next((at for at in stamps if at is not None), 0)
         self._recorder.run_id = self._recorder.run_id or "run-0"
@@ -84,9 +88,9 @@ class _Translation:
             model=init.model,
             cwd="",
             cli_version=None,
-            lane="headless",
+            transport="headless",
             pid=0,
-            prompt=second.content if isinstance(second, Message) and second.role == "user" else None,
+            prompt=second.content if isinstance(second, MessageLine) and second.role == "user" else None,
         )
         self._recorder.accumulate([started])
         return [started, *self._translate(lines)]
@@ -96,7 +100,7 @@ class _Translation:
         latest = self._latest
         for event in self._stream.translate(lines):
             if type(event) is Notice:
-                # Notices have no time in the stream, and the current time is wrong for a recording.
+                # The output contains no times for notices: use the time of the event before.
                 batch.append(msgspec.structs.replace(event, at=latest))
             else:
                 latest = event.at
@@ -106,7 +110,12 @@ class _Translation:
         return batch
 
     def _cancelled(self, event: Event) -> Event:
-        """Set the time of an event at the end; the duration of an unfinished tool is unknown."""
+        """Return a copy of an event with another time. geminids added the event because the
+        recording ended too early.
+
+        The time is that of the last event of the recording. If the event ends a tool call, the
+        duration of the call is unknown.
+        """
         if isinstance(event, ToolFinished):
             return msgspec.structs.replace(event, at=self._latest, duration_ms=None)
         return msgspec.structs.replace(event, at=self._latest)
@@ -118,11 +127,13 @@ class _Translation:
         ending = self._ending(stats)
         facts = AttemptFacts(ending=ending, session_id=self._stream.session_id, usage=usage_of_stats(stats))
         finished = self._recorder.make_finished(ending, [facts], began=0.0)
+        usd = stats.total_cost_usd if stats else None
+        cost = None if usd is None else Cost(usd=Decimal(str(usd)), basis="estimate")
         reported = stats.duration_ms if stats else None
         duration = at - (self._began or 0) if reported is None else reported
-        return msgspec.structs.replace(finished, at=at, duration_ms=duration)
+        return msgspec.structs.replace(finished, at=at, duration_ms=duration, cost=cost)
 
-    def _ending(self, stats: Stats | None) -> Ending:
+    def _ending(self, stats: ProcessStats | None) -> Ending:
         result = self._stream.result
         error = error_of(result.error) if result else None
         evidence = Evidence(

@@ -1,1 +1,1 @@
-"""Answers that must match a JSON Schema."""
+"""Check that answers match a JSON Schema."""

@@ -1,4 +1,7 @@
-"""Find the JSON value in an answer and validate it against a schema. Pure."""
+"""Check a JSON Schema, and find and check the JSON value in an answer, with jsonschema.
+
+The functions do no input or output.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.validators import Draft202012Validator, validator_for
+from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, specification_with
 
 from geminids.log import get_logger
 
-__all__ = ["Checked", "candidates", "checked", "validator_of"]
+__all__ = ["Checked", "candidates", "check_schema", "checked"]
 
 _log = get_logger("run")
 
@@ -23,15 +31,20 @@ _OPENS = re.compile(r'\{(?=[ \t\r\n]*["}])|\[(?=[ \t\r\n]*[\[{"\]0-9tfn-])')
 _JSON_LABELS = frozenset(("", "json", "jsonc", "json5"))
 _MOST_PROBLEMS = 20
 _LONGEST_PROBLEM, _LONGEST_PATH = 400, 200
-# A text full of brackets makes the parser start at each of them. Give up after so many characters
-# without a value.
+# The parser starts at each bracket of a text. Stop if it has read this many characters in which it
+# found no value.
 _MOST_IN_VAIN = 20_000_000
 _MOST_FOUND = 200
+_MOST_HOPS = 100
 _NOTHING = "it contains no JSON"
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """The valid value, or the problems of the best candidate."""
+    """The result of a check whether a text contains a JSON value that matches a schema.
+
+    If `found`, `value` is the matching value. Otherwise `problems` are those of the most likely
+    JSON value in the text.
+    """
 
     found: bool
     value: Any = None
@@ -39,7 +52,9 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def candidates(text: str) -> Iterator[Any]:
-    """The JSON values in a text, likeliest first: last code block, other blocks, whole text, prose.
+    """Yield the JSON values in a text, the most likely first.
+
+    The order is: the last code block, other code blocks, the whole text, values inside sentences.
 
     >>> list(candidates('So: {"a": 1} it is.'))
     [{'a': 1}]
@@ -48,7 +63,7 @@ def candidates(text: str) -> Iterator[Any]:
 
 
 class _Unreadable(msgspec.Struct, frozen=True):
-    """A text that looks like JSON but cannot be parsed, and why."""
+    """Stands for a text that looks like JSON but cannot be parsed. `why` is the reason."""
 
     why: str
 
@@ -56,7 +71,7 @@ class _Unreadable(msgspec.Struct, frozen=True):
 def _read(text: str) -> Iterator[Any]:
     text = text.removeprefix("\ufeff")
     blocks = list(_blocks(text))[::-1]
-    # Blocks of another language are seldom the answer.
+    # A code block of another language is seldom the answer.
     likely = [block for label, block in blocks if label.lower() in _JSON_LABELS]
     others = [block for label, block in blocks if label.lower() not in _JSON_LABELS]
     for block in likely:
@@ -72,9 +87,9 @@ def _read(text: str) -> Iterator[Any]:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """The labels and contents of fenced blocks.
+    """Yield the language label and the content of each fenced code block.
 
-    A block that is never closed extends to the end of the text.
+    A block without an end continues to the end of the text.
     """
     fence, label, inside = "", "", list[str]()
     for line in text.split("\n"):
@@ -116,7 +131,10 @@ def _value(text: str) -> Any:
 
 
 def _in_prose(text: str) -> Iterator[Any]:
-    """Outermost values that start with a brace or bracket, the last first."""
+    """Yield the JSON objects and arrays inside sentences, the last one first.
+
+    Values inside another value are not yielded.
+    """
     values: deque[Any] = deque(maxlen=_MOST_FOUND)
     at, left = 0, _MOST_IN_VAIN + 2 * len(text)
     while (opens := _OPENS.search(text, at)) is not None and left > 0:
@@ -126,19 +144,18 @@ def _in_prose(text: str) -> Iterator[Any]:
             values.append(value)
         except (ValueError, RecursionError) as error:
             at = begin + 1
-            # Charge the characters that the parser read. Only JSONDecodeError reports the position,
-            # and creating it counts the lines of the whole text before it.
+            # Subtract the number of characters that the parser read. Only JSONDecodeError has the
+            # position of its end. The creation of that error also costs time: it counts the lines
+            # of the text before the position.
             end = error.pos if isinstance(error, json.JSONDecodeError) else len(text)
             left -= end - begin + begin // 16 + 1
     yield from reversed(values)
 
 
-def validator_of(schema: Any) -> Any:
-    """The validator class of the draft that a schema names, or of the newest draft."""
-    from jsonschema.validators import Draft202012Validator, validator_for
-
+def _validator_of(schema: Any) -> Any:
+    """Return the validator class for the draft that a schema names, or for the newest draft."""
     named = schema.get("$schema") if isinstance(schema, dict) else None
-    # If `$schema` is not a string, the meta-schema rejects it.
+    # If `$schema` is not a string, the check of the schema itself rejects it.
     return (
         validator_for(schema, default=Draft202012Validator)
         if isinstance(named, str)
@@ -147,11 +164,13 @@ def validator_of(schema: Any) -> Any:
 
 
 def checked(text: str, schema: Any) -> Checked:
-    """Return the first valid candidate, or the problems of the first one with their paths."""
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+    """Check the JSON values in a text against a schema.
 
+    Return the first valid value. If there is none, return the problems of the first value, each
+    with its path.
+    """
     # With an explicit registry, jsonschema does not fetch a `$ref` from a server.
-    validator = validator_of(schema)(schema, registry=REGISTRY)
+    validator = _validator_of(schema)(schema, registry=REGISTRY)
     first: tuple[str, ...] | None = None
     unreadable: str | None = None
     for value in _read(text):
@@ -166,16 +185,14 @@ def checked(text: str, schema: Any) -> Checked:
 
 
 def _problems(validator: Any, value: Any) -> Iterator[str]:
-    from jsonschema.exceptions import best_match
-
     try:
         for number, error in enumerate(validator.iter_errors(value)):
             if number >= _MOST_PROBLEMS:
                 return
             yield _describe(error)
             if error.context and (inner := best_match([error])) is not None and inner is not error:
-                yield _describe(inner)  # "not valid under any of the given schemas" alone does not help
-    except Exception as error:  # a `$ref` to a server, a schema that refers to itself
+                yield _describe(inner)  # the outer message only says that no given schema matches
+    except Exception as error:  # for example a `$ref` to a server, or a schema that refers to itself
         _log.debug("the schema cannot be used", error=error)
         yield _shortened(f"the schema cannot be used: {type(error).__name__}: {error}", _LONGEST_PROBLEM)
 
@@ -186,7 +203,59 @@ def _describe(error: Any) -> str:
 
 
 def _shortened(text: str, most: int) -> str:
-    """Shorten in the middle: jsonschema's messages start with the value, end with the problem."""
+    """Shorten a message to about `most` characters: remove its middle.
+
+    The start and the end are kept, because the messages of jsonschema start with the value and end
+    with the problem.
+    """
     if len(text) <= most:
         return text
     return f"{text[: most // 2]} … {text[-most // 2 :]}"
+
+
+def check_schema(schema: Any) -> None:
+    """Raise `ValueError` if the schema itself is not valid."""
+    if not isinstance(schema, (dict, bool)):
+        raise ValueError("must be an object, true or false")
+    try:
+        if isinstance(schema, dict):
+            _validator_of(schema).check_schema(schema)
+            _check_references(schema)
+    except SchemaError as error:
+        where = "/".join(map(str, error.absolute_path))
+        raise ValueError(f"is not a valid JSON Schema: {error.message[:500]} (at /{where})") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
+def _check_references(schema: dict[str, Any]) -> None:
+    """Raise `ValueError` if a reference in the schema leads to nothing in the schema.
+
+    The general check of a schema does not detect that.
+    """
+    dialect = _validator_of(schema).META_SCHEMA["$schema"]
+    resource = specification_with(dialect, default=DRAFT202012).create_resource(schema)
+    resolver = REGISTRY.with_resource("", resource).crawl().resolver_with_root(resource)
+    todo = [(resource, resolver)]
+    while todo:
+        part, near = todo.pop()
+        if isinstance(part.contents, dict):
+            try:
+                _follow(part.contents, near)
+            except Unresolvable as error:
+                ref = str(error.ref)[:200]
+                raise ValueError(
+                    f"refers to {ref!r}, but does not contain that definition; copy the definition into $defs "
+                    "(geminids does not download schemas)"
+                ) from None
+        todo += [(inner, near.in_subresource(inner)) for inner in part.subresources()]
+
+
+def _follow(contents: Any, resolver: Any) -> None:
+    for _ in range(_MOST_HOPS):
+        ref = contents.get("$ref") if isinstance(contents, dict) else None
+        if not isinstance(ref, str):
+            return
+        resolved = resolver.lookup(ref)
+        contents, resolver = resolved.contents, resolved.resolver
+    raise ValueError(f"has a reference that refers to itself: {str(ref)[:200]!r}")

@@ -1,4 +1,7 @@
-"""Validate in a separate process: a slow regular expression blocks all Python threads."""
+"""Check an answer in a separate process, with a time limit.
+
+The reason: a slow pattern in a schema would block all threads of the process that checks it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ __all__ = ["checked_in_time", "main"]
 
 _LONGEST = 20.0
 _POLL = 0.1  # seconds between two calls of `given_up`
-# Use the host's sys.path: the host may have added the path of geminids itself.
+# The new process uses the sys.path of this process, which may contain an added path of geminids.
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; from geminids.run.schema.isolated_validation import main; main()"
 )
@@ -27,16 +30,19 @@ _PROGRAM = (
 def checked_in_time(
     text: str, schema: Any, longest: float = _LONGEST, *, given_up: Callable[[], object] = lambda: False
 ) -> Checked | None:
-    """Validate as `checked` does.
+    """Check the JSON in a text as `checked` does, but with a time limit for the schema's patterns.
 
-    A schema with patterns is checked in a separate process, for at most `longest` seconds. None if
-    `given_up` became true.
+    If the schema contains patterns, the check runs in a separate process for at most `longest`
+    seconds. A time-out or a failure of the process is returned as a problem. `given_up` is a
+    function that returns a true value when nobody needs the result any more. It is called regularly
+    while the process runs; after a true value, the check ends and the result is None.
     """
     request = json.dumps([text, schema, longest])
     if '"pattern' not in request:
         return checked(text, schema)
     try:
-        # In its own session, so that Ctrl-C reaches only the host and a valid answer is not lost.
+        # Start a new process session, so that Ctrl-C does not reach the process: a valid answer
+        # would be lost.
         child = subprocess.Popen(_argv(), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True)
     except OSError as error:
         return _unchecked(error.strerror or str(error))
@@ -46,31 +52,38 @@ def checked_in_time(
         finally:
             child.kill()
     if output is None:
-        return None if given_up() else _unchecked(f"its patterns took longer than {longest:g} s")
+        return (
+            None
+            if given_up()
+            else _unchecked(f"checking the patterns of the schema took longer than {longest:g} s")
+        )
     if child.returncode:
-        return _unchecked(f"the process ended with {child.returncode}")
+        return _unchecked(f"the validation process ended with exit code {child.returncode}")
     try:
         found, value, problems = json.loads(output)
     except (ValueError, RecursionError) as error:
-        return _unchecked(f"the output of the process cannot be parsed: {error}")
+        return _unchecked(f"the output of the validation process cannot be parsed: {error}")
     return Checked(found, value, tuple(problems))
 
 
 def _output(
     child: subprocess.Popen[bytes], request: bytes, until: float, given_up: Callable[[], object]
 ) -> bytes | None:
-    """Send the request and return the output; None after a time-out or if given up."""
+    """Send the request to the process and return its output.
+
+    Return None after a time-out, or if `given_up` returned a true value.
+    """
     unsent: bytes | None = request
     while not given_up() and time.monotonic() < until:
         try:
             return child.communicate(unsent, timeout=_POLL)[0]
         except subprocess.TimeoutExpired:
-            unsent = None  # `communicate` continues with what it was given first
+            unsent = None  # the next `communicate` continues to send the input of the first call
     return None
 
 
 def _argv() -> list[str]:
-    # Never import from the current folder: the agent's folder may contain a json.py.
+    # Never import from the current folder: it may be the agent's, and contain a json.py.
     paths = [path for path in sys.path if os.path.isabs(path)]
     return [sys.executable, "-I" if sys.flags.isolated else "-P", "-c", _PROGRAM, *paths]
 
@@ -80,9 +93,9 @@ def _unchecked(why: str) -> Checked:
 
 
 def main() -> None:
-    """Read text, schema and time limit as JSON from stdin; write the result to stdout."""
+    """Read text, schema and time limit as JSON from stdin, and write the result to stdout."""
     text, schema, longest = json.load(sys.stdin)
     if hasattr(signal, "alarm"):
-        signal.alarm(int(longest) + 2)  # end even if the host has died
+        signal.alarm(int(longest) + 2)  # end even if the process that started this one has died
     result = checked(text, schema)
     json.dump([result.found, result.value, result.problems], sys.stdout)

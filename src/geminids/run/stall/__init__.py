@@ -1,1 +1,1 @@
-"""Stall notices: explain what a silent run waits for."""
+"""Detect that a run is silent, and explain what it waits for."""

@@ -1,43 +1,51 @@
-"""Explain why a run is silent: turn a snapshot of the run into a cause and a sentence."""
+"""Explain why a run is silent.
+
+The functions convert a snapshot of the run into a cause and a sentence for people.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from geminids.events.model import Level, PermissionAsked, ToolStarted
 from geminids.events.stall import Stall, StallProcess
-from geminids.run.stall.snapshot import SHELL, Failed, Span, StallSnapshot
+from geminids.gateway.messages import InFlightRequest
+from geminids.run.stall.snapshot import (
+    EARLY,
+    SHELL,
+    Failed,
+    ProcessInfo,
+    ProcessSnapshot,
+    Span,
+    StallSnapshot,
+    cpu_percent,
+)
 
-if TYPE_CHECKING:
-    from geminids.gateway.messages import InFlightRequest
-    from geminids.run.stall.processes import ProcessInfo, ProcessSnapshot
-
-__all__ = ["EARLY", "Reason", "level_of", "reason_of", "shell_of", "time_words"]
-
-EARLY = 1.0
-"""Seconds by which a process may start before the CLI reports its tool."""
+__all__ = ["Reason", "level_of", "reason_of", "shell_of", "time_words"]
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """The cause of a stall, as a sentence (`words`) and as fields (`stall`)."""
+    """Why a run is silent: as a sentence (`words`) and as fields (`stall`)."""
 
     words: str
     stall: Stall
 
 
 def shell_reason(snapshot: StallSnapshot) -> Reason | None:
-    """The reason if a shell tool runs; None if all shells ended and another tool may run."""
+    """Return the reason if the run waits for a shell command.
+
+    Return None if the shell commands have ended and another tool may still run.
+    """
     shells, look = snapshot.situation.shells, snapshot.look
     if look is None or not look.processes:
         return _unseen(shells, snapshot)
     tops = [(tool, shell_of(snapshot, tool, alone=len(shells) == 1)) for tool in shells]
     running = [(tool, top) for tool, top in tops if top is not None]
     if running:
-        # A command may be part of another one: choose the longest that matches.
+        # One command may be a part of another command, so choose the longest that matches.
         tool, top = max(running, key=lambda pair: len(_command(pair[0]) or ""))
         return _running(tool, top, snapshot, look)
     left = [process for process in look.strays if process.born >= snapshot.began(shells[0]) - EARLY]
@@ -48,7 +56,11 @@ def shell_reason(snapshot: StallSnapshot) -> Reason | None:
 
 
 def shell_of(snapshot: StallSnapshot, tool: ToolStarted, *, alone: bool) -> ProcessInfo | None:
-    """The shell of a tool: by its command line, or by its birth if no other shell tool runs."""
+    """Return the shell process that a tool call started, or None if it is not found.
+
+    The process is found by its command line. If no other shell tool runs (`alone`), the start time
+    of the process is enough.
+    """
     look = snapshot.look
     assert look is not None
     cli, since, command = look.processes[0].pid, snapshot.began(tool) - EARLY, _command(tool)
@@ -65,10 +77,8 @@ def _command(tool: ToolStarted) -> str | None:
 
 
 def _running(tool: ToolStarted, top: ProcessInfo, snapshot: StallSnapshot, look: ProcessSnapshot) -> Reason:
-    from geminids.run.stall.processes import cpu_percent
-
     group = look.below(top.pid)
-    # Leave out subshells: they are forks of the shell with the same command line.
+    # Omit subshells: they are forks of the shell, with the same command line.
     children = [process for process in group if process.command != top.command]
     cpu = cpu_percent(snapshot.before, look, [process.pid for process in group])
     facts = [f"pid {top.pid}", *cpu_words(cpu)]
@@ -84,7 +94,10 @@ def _running(tool: ToolStarted, top: ProcessInfo, snapshot: StallSnapshot, look:
 
 
 def _left(shells: Sequence[ToolStarted], left: Sequence[ProcessInfo], snapshot: StallSnapshot) -> Reason:
-    """The shell has ended, and the CLI waits for its background processes."""
+    """Return the reason if a shell has ended, and the CLI waits for processes that it left running.
+
+    `left` are these background processes of the shell.
+    """
     words, stall = _shell_words(shells[0], snapshot.span.wall - snapshot.began(shells[0]))
     shown = children_of(left, snapshot.clean)
     words += (
@@ -94,7 +107,10 @@ def _left(shells: Sequence[ToolStarted], left: Sequence[ProcessInfo], snapshot: 
 
 
 def _unseen(shells: Sequence[ToolStarted], snapshot: StallSnapshot) -> Reason:
-    """No process of them was found: report what the CLI reported."""
+    """Return the reason if the processes of the shell commands were not found.
+
+    It contains only what the CLI reported.
+    """
     words, stall = _shell_words(shells[0], snapshot.span.wall - snapshot.began(shells[0]))
     if len(shells) > 1:
         others = ", ".join(f"`{cut(_command(tool) or tool.title, 60)}`" for tool in shells[1:3])
@@ -109,7 +125,7 @@ def _shell_words(tool: ToolStarted, seconds: float) -> tuple[str, Stall]:
 
 
 def tool_reason(snapshot: StallSnapshot) -> Reason:
-    """The reason if a tool of the CLI itself or of an MCP server runs."""
+    """Return the reason if the run waits for a tool that is not the shell."""
     tool = next(tool for tool in snapshot.situation.tools if tool.name != SHELL)
     seconds = snapshot.span.wall - snapshot.began(tool)
     words = f"tool {tool.name} has been running for {time_words(seconds)}"
@@ -125,16 +141,17 @@ def tool_reason(snapshot: StallSnapshot) -> Reason:
 
 
 def _in_server(name: str, command_words: tuple[str, ...], reason: Reason, snapshot: StallSnapshot) -> Reason:
-    """Add the process of the MCP server that runs the tool."""
-    from geminids.run.stall.processes import cpu_percent
+    """Return `reason` with details about the MCP server that runs the tool, such as its process id.
 
+    `name` is the name of the server, and `command_words` the command that started it.
+    """
     words, look = f"{reason.words} in the MCP server {name}", snapshot.look
     processes = look.processes[1:] if look else ()
     matching = [process for process in processes if _is_command(process.command, command_words)]
     pids = {process.pid for process in matching}
     tops = [process for process in matching if process.parent not in pids]
     if look is None or len(tops) != 1:
-        return Reason(words, reason.stall)  # not found, or two servers with the same command line
+        return Reason(words, reason.stall)  # none or several processes have this command line
     top = tops[0]
     group = look.below(top.pid)
     cpu = cpu_percent(snapshot.before, look, [process.pid for process in group])
@@ -147,9 +164,10 @@ def _in_server(name: str, command_words: tuple[str, ...], reason: Reason, snapsh
 
 
 def _is_command(line: str, words: tuple[str, ...]) -> bool:
-    """Whether these words started this command line: compare arguments, else the program.
+    """Return whether `line` can be the command line of a process that the command `words` started.
 
-    The start of the line may differ: an interpreter runs a script, and a program may be a link.
+    The arguments are compared or, if there are none, the names of the programs. The starts of the
+    command lines may differ, because an interpreter may run a script, and a program may be a link.
     """
     if len(words) > 1:
         return line.endswith(" " + " ".join(words[1:]))
@@ -157,7 +175,7 @@ def _is_command(line: str, words: tuple[str, ...]) -> bool:
     return bool(words) and os.path.basename(words[0]) in programs
 
 
-# A process below this CPU percentage counts as idle.
+# If a process uses less than this percentage of a CPU, it counts as idle.
 _IDLE_CPU = 2.0
 _LONGEST = 200
 _LONGEST_CHILD = 60
@@ -165,7 +183,7 @@ _MOST_CHILDREN = 5
 
 
 def time_words(seconds: float) -> str:
-    """A duration for people.
+    """Format a duration for people.
 
     >>> time_words(31.4), time_words(600), time_words(7500)
     ('31 s', '10 min', '2 h 5 min')
@@ -187,39 +205,48 @@ def cpu_words(cpu: float | None) -> list[str]:
 
 
 def cut(text: str, longest: int = _LONGEST) -> str:
-    """The text as one line of at most `longest` characters."""
+    """Return the text as one line of at most `longest` characters."""
     text = " ".join(text.split())
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def children_of(processes: Sequence[ProcessInfo], clean: Callable[[str], str]) -> tuple[StallProcess, ...]:
-    """The first few processes, as fields of a stall."""
+    """Return the first few processes, for the field `children` of a stall.
+
+    `clean` is a function that masks secrets.
+    """
     return tuple(
         StallProcess(process.pid, cut(clean(process.command))) for process in processes[:_MOST_CHILDREN]
     )
 
 
 def named(children: Sequence[StallProcess], total: int) -> str:
-    """The children as text, and how many more there are."""
+    """Return child processes as text: their commands and ids, and how many more there are.
+
+    `total` is the number of all child processes, including those that are not in `children`.
+    """
     names = [f"{cut(child.command, _LONGEST_CHILD)} (pid {child.pid})" for child in children]
     more = total - len(children)
     return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
-# A process above this CPU percentage counts as busy.
+# If a process uses more than this percentage of a CPU, it counts as busy.
 _BUSY_CPU = 10.0
-# A CLI above this CPU percentage may be too busy to read the API's answer.
+# If the CLI uses more than this percentage, it may be too busy to read the API's answer.
 _VERY_BUSY_CPU = 50.0
 _SHARED = "; other chats share this process"
 
 
 def level_of(stall: Stall) -> Level:
-    """A warning if the API fails or the CLI hangs; work and permission requests are normal."""
+    """Return the level of a notice: `warning` if the API fails or the CLI hangs, else `info`.
+
+    A running tool or an open permission request is normal, so its level is `info`.
+    """
     return "warning" if stall.cause in ("api", "retry", "idle", "stopped") else "info"
 
 
 def reason_of(snapshot: StallSnapshot) -> Reason | None:
-    """Explain the silence; None if nothing is known."""
+    """Return why the run is silent, or None if that is unknown."""
     situation, span, look = snapshot.situation, snapshot.span, snapshot.look
     if situation.permission is not None:
         return _permission(*situation.permission, span)
@@ -246,7 +273,10 @@ def _permission(asked: PermissionAsked, since: float, span: Span) -> Reason:
 
 
 def _stopped(look: ProcessSnapshot, span: Span) -> Reason:
-    """The CLI received SIGSTOP or Ctrl-Z, and does not continue by itself."""
+    """Return the reason if a signal (SIGSTOP or Ctrl-Z) has stopped the CLI.
+
+    A stopped process does not continue by itself.
+    """
     pid = look.processes[0].pid
     words = (
         f"the CLI (pid {pid}) is stopped by a signal; no output for {time_words(span.seconds)}: "
@@ -264,7 +294,7 @@ def _request(request: InFlightRequest, snapshot: StallSnapshot) -> Reason:
         words = f"{name} is held back for {time_words(wait)} more: {request.held_why}"
         return Reason(words, _of(request, "held", span.now - request.came, next_s=rounded(wait)))
     if first is not None and (busy := _busy(snapshot, _VERY_BUSY_CPU)) is not None:
-        return busy  # the answer may have arrived, but the CLI does not read it
+        return busy  # the answer may have arrived, but the CLI is too busy to read it
     seconds = span.now - (left if left is not None else request.came)
     again = f" (attempt {request.attempt})" if request.attempt > 1 else ""
     last_at = request.last
@@ -296,7 +326,7 @@ def _retry(failed: Failed, snapshot: StallSnapshot) -> Reason:
         return Reason(words, Stall(cause="held", since_s=since, next_s=rounded(wait)))
     count = "" if failed.attempt is None else f" {failed.attempt}" + (f" of {of}" if of else "")
     why = f"HTTP {failed.http_status}" if failed.http_status else "no answer"
-    when = f"next in about {time_words(wait)}" if wait >= 0.5 else "next any snapshot"
+    when = f"next in about {time_words(wait)}" if wait >= 0.5 else "next at any moment"
     stall = Stall(
         cause="retry",
         since_s=since,
@@ -309,9 +339,7 @@ def _retry(failed: Failed, snapshot: StallSnapshot) -> Reason:
 
 
 def _busy(snapshot: StallSnapshot, share: float) -> Reason | None:
-    """The reason if the CLI's own process uses at least this CPU percentage."""
-    from geminids.run.stall.processes import cpu_percent
-
+    """Return the reason if the CLI's process uses at least `share` percent of a CPU, else None."""
     look, span = snapshot.look, snapshot.span
     if look is None or not look.processes:
         return None
@@ -325,10 +353,14 @@ def _busy(snapshot: StallSnapshot, share: float) -> Reason | None:
 
 
 def _cli(snapshot: StallSnapshot) -> Reason | None:
-    """The reason if no tool and no request is known: what the CLI itself does."""
+    """Return the reason if the CLI waits for no tool and for no known request.
+
+    The reason then is that the CLI itself is busy, has an open connection, does nothing, or cannot
+    be inspected. Return None if the CLI has exited.
+    """
     look, span, gateway = snapshot.look, snapshot.span, snapshot.situation.gateway
     if look is None:
-        return None  # the CLI has exited, and the end of the run reports that
+        return None  # the CLI has exited, which the end of the run reports
     if not look.processes:
         pid = snapshot.situation.pid
         words = f"no output for {time_words(span.seconds)}; the CLI (pid {pid}) cannot be inspected"
@@ -339,7 +371,10 @@ def _cli(snapshot: StallSnapshot) -> Reason | None:
 
 
 def _connected(look: ProcessSnapshot, peers: tuple[str, ...], snapshot: StallSnapshot) -> Reason:
-    """The reason without a gateway: an open connection is the only sign of a request."""
+    """Return the reason if the CLI has an open connection, and there is no gateway.
+
+    Without the gateway, an open connection is the only sign of a request.
+    """
     span = snapshot.span
     words = f"waiting for an answer for {time_words(span.seconds)}: "
     words += f"the CLI has a connection to {' and '.join(peers[:2])} open"
@@ -358,8 +393,6 @@ def _connected(look: ProcessSnapshot, peers: tuple[str, ...], snapshot: StallSna
 
 
 def _nothing(look: ProcessSnapshot, snapshot: StallSnapshot) -> Reason:
-    from geminids.run.stall.processes import cpu_percent
-
     span, pid, below = snapshot.span, look.processes[0].pid, look.processes[1:]
     cpu = cpu_percent(snapshot.before, look, [process.pid for process in look.processes])
     children, total = children_of(below, snapshot.clean), len(below) + look.uncounted

@@ -1,69 +1,80 @@
-"""Inspect the processes of a run: commands, CPU time, connections. Never raises."""
+"""Inspect the processes of a run: commands, CPU time and connections.
+
+The functions never raise an error.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-import msgspec
+import anyio
 import psutil
 
+from geminids.log import get_logger
 from geminids.process.marker import MARKER
+from geminids.process.tree import marked
+from geminids.run.stall.snapshot import EARLY, ProcessInfo, ProcessSnapshot, Situation, needs_look
 
-__all__ = ["ProcessInfo", "ProcessSnapshot", "cpu_percent", "inspect_processes"]
+__all__ = ["inspect_processes", "inspect_twice"]
 
-# Inspect at most so many processes; the rest is only counted.
+_log = get_logger("run")
+
+# At most this many processes are inspected; the others are only counted.
 _MOST = 300
-# Birth times are exact to some hundredths of a second; a smaller difference means the same process.
-_SAME = 0.5
+# Two inspections must be at least this many seconds apart to compute a CPU percentage.
+_CLOSEST = 0.1
 
 
-class ProcessInfo(msgspec.Struct, frozen=True):
-    """A process at one time: start (`born`, Unix), CPU seconds; `stopped`: by a signal."""
+async def inspect_twice(
+    situation: Situation, seconds: float
+) -> tuple[ProcessSnapshot | None, ProcessSnapshot | None, Collection[int] | None]:
+    """Inspect the processes now and after `seconds`, and return both inspections.
 
-    pid: int
-    parent: int
-    born: float
-    command: str
-    cpu: float
-    stopped: bool = False
-
-
-class ProcessSnapshot(msgspec.Struct, frozen=True):
-    """The CLI and its descendants at one time; empty if they cannot be inspected.
-
-    `peers` are the addresses that the CLI is connected to, None if unknown. `strays` are processes
-    of the run whose parent has exited. `uncounted` is the number of descendants beyond the limit,
-    which were not inspected.
+    The third value contains the process ids of this chat's own tools, if other chats use the same
+    CLI process; otherwise it is None. If inspections do not help, the function only waits, and all
+    three values are None.
     """
+    until = time.monotonic() + seconds
+    if not needs_look(situation) or situation.pid is None:
+        await anyio.sleep(max(seconds, 0.0))
+        return None, None, None
+    # Use a thread, because inspecting many processes takes milliseconds.
+    before, _ = await anyio.to_thread.run_sync(_inspect, situation, False, abandon_on_cancel=True)
+    await anyio.sleep(max(until - time.monotonic(), _CLOSEST))
+    look, own = await anyio.to_thread.run_sync(_inspect, situation, True, abandon_on_cancel=True)
+    return before, look, own
 
-    at: float
-    processes: tuple[ProcessInfo, ...]
-    peers: tuple[str, ...] | None = None
-    strays: tuple[ProcessInfo, ...] = ()
-    uncounted: int = 0
 
-    def below(self, pid: int) -> list[ProcessInfo]:
-        """This process and its descendants, the oldest first."""
-        pids = {pid}
-        for _ in self.processes:
-            more = {process.pid for process in self.processes if process.parent in pids} - pids
-            if not more:
-                break
-            pids |= more
-        return sorted(
-            (process for process in self.processes if process.pid in pids), key=lambda process: process.born
-        )
+def _inspect(situation: Situation, closely: bool) -> tuple[ProcessSnapshot | None, Collection[int] | None]:
+    """Inspect the processes of the run.
+
+    With `closely`, connections are listed too, and the second value contains the process ids of
+    this chat's tools. That value is None without `closely`, or if no other chat uses the same CLI
+    process.
+    """
+    assert situation.pid is not None
+    since = situation.shells[0].at / 1000 - EARLY if closely and situation.shells else None
+    look = inspect_processes(situation.pid, peers=closely, shell_since=since)
+    if situation.own is None or not closely:
+        return look, None
+    try:
+        return look, situation.own()
+    except Exception as error:
+        _log.debug("the tracked shells changed while they were read", error=error)
+        return look, ()  # it is unknown which processes belong to this chat
 
 
 def inspect_processes(
     pid: int, *, peers: bool = False, shell_since: float | None = None
 ) -> ProcessSnapshot | None:
-    """Inspect the CLI's process and its descendants; None if the CLI has exited.
+    """Inspect the CLI's process and its descendants. Return None if the CLI has exited.
 
-    `shell_since`: a shell tool runs since then (Unix). If its shell is not found, look for strays.
+    With `peers`, also list the open connections. `shell_since` is the time (Unix) at which a shell
+    tool started, or None. If the tool's shell is not found, processes of the run that are not
+    descendants of the CLI are listed too.
     """
     try:
         root = psutil.Process(pid)
@@ -108,26 +119,31 @@ def _info(process: psutil.Process, skew: float) -> ProcessInfo | None:
                 status == psutil.STATUS_STOPPED,
             )
     except (psutil.Error, OSError):
-        return None  # it exited meanwhile, or belongs to another user
+        return None  # the process has exited, or belongs to another user
 
 
 def _skew() -> float:
-    """The correction of psutil's birth times: its boot time is rounded to a second."""
+    """Return the seconds to add to the start times that psutil reports.
+
+    These times are inexact, because psutil rounds the boot time to a second.
+    """
     if sys.platform != "linux":
         return 0.0
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.boot_time()
 
 
 def _strays(root: psutil.Process, known: Collection[int], skew: float) -> tuple[ProcessInfo, ...]:
-    """Processes that have the mark of this run but are no longer descendants of the CLI."""
-    from geminids.process.tree import marked
+    """Return the processes of this run that are no longer descendants of the CLI.
 
+    They are found by a mark, a variable in the environment of all processes of the run. `known` are
+    process ids to omit.
+    """
     try:
         marks = root.environ().get(MARKER, "").split()
         if not marks:
             return ()
-        # The last mark is this run's own; those before it belong to the runs that this one is
-        # nested in.
+        # The last mark is that of this run. The marks before it belong to runs that started this
+        # run with a tool.
         strays = [process for process in marked(marks[-1]) if process.pid not in known][:_MOST]
     except (psutil.Error, OSError):
         return ()
@@ -146,23 +162,3 @@ def _peers(process: psutil.Process) -> tuple[str, ...] | None:
         if connection.raddr and connection.status in open_states
     )
     return tuple(dict.fromkeys(peers))
-
-
-def cpu_percent(
-    before: ProcessSnapshot | None, now: ProcessSnapshot | None, pids: Iterable[int]
-) -> float | None:
-    """CPU percentage of these processes between `before` and `now`; None without `before`."""
-    if before is None or now is None or now.at <= before.at:
-        return None
-    earlier = {process.pid: process for process in before.processes}
-    chosen = set(pids)
-    used = sum(
-        _spent(earlier.get(process.pid), process) for process in now.processes if process.pid in chosen
-    )
-    return round(used / (now.at - before.at) * 100, 1)
-
-
-def _spent(before: ProcessInfo | None, now: ProcessInfo) -> float:
-    # The system may have reused the pid: compare the birth times.
-    is_same = before is not None and abs(before.born - now.born) < _SAME
-    return max(now.cpu - before.cpu, 0.0) if before is not None and is_same else now.cpu

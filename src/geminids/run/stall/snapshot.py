@@ -1,28 +1,40 @@
-"""A snapshot of what a silent run does, and a key that changes when it waits for something else."""
+"""A snapshot of a silent run, and a key that changes when the run waits for something else."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 import msgspec
 
 from geminids.events.model import PermissionAsked, ToolStarted
 from geminids.gateway.messages import InFlightRequest
-from geminids.gemini.protocol.stderr import Remark
+from geminids.gemini.protocol.stderr import StderrNotice
 from geminids.options import Options
 from geminids.run.gateway_events import GatewayEvents
 
-if TYPE_CHECKING:
-    from geminids.run.stall.processes import ProcessSnapshot
+__all__ = [
+    "EARLY",
+    "SHELL",
+    "Failed",
+    "ProcessInfo",
+    "ProcessSnapshot",
+    "Situation",
+    "Span",
+    "StallSnapshot",
+    "cpu_percent",
+    "key_of",
+    "needs_look",
+    "situation_of",
+]
 
-__all__ = ["SHELL", "Failed", "Situation", "Span", "StallSnapshot", "key_of", "needs_look", "situation_of"]
-
-# The CLI's attempts per request for a named model. With `auto` it tries three times, then another
-# model.
+# The CLI sends a request to a named model at most this many times. With the model `auto`, it tries
+# three times, and then uses another model.
 _ATTEMPTS = 10
 _TOO_MANY, _CLOSED, _SERVER = 429, 499, 500
+# The start time of a process is exact to some hundredths of a second. If two start times differ by
+# less than this (in seconds), they belong to the same process.
+_SAME = 0.5
 
 
 def situation_of(
@@ -31,14 +43,19 @@ def situation_of(
     *,
     tools: tuple[ToolStarted, ...],
     gateway: GatewayEvents | None,
-    retried: tuple[Remark, float] | None,
-    spoke_at: float,
+    retried: tuple[StderrNotice, float] | None,
+    last_stdout_at: float,
     permission: tuple[PermissionAsked, float] | None = None,
     own: Callable[[], Collection[int]] | None = None,
 ) -> Situation:
-    """Build the situation. A retry that stderr reported counts until the next output on stdout."""
+    """Collect what is known about a run now.
+
+    `retried` is the last retry that the CLI reported on stderr, with its time (monotonic). It is
+    ignored if there is a gateway, or if it is older than `last_stdout_at`, the time of the last
+    output on stdout.
+    """
     attempts = _attempts(options)
-    failed = _by_stderr(retried, spoke_at) if gateway is None else _by_gateway(gateway)
+    failed = _by_stderr(retried, last_stdout_at) if gateway is None else _by_gateway(gateway)
     tried = failed.attempt if failed is not None else None
     if failed is not None and not (failed.is_awaited(time.monotonic()) and _is_tried(failed, attempts)):
         failed = None
@@ -58,8 +75,8 @@ def situation_of(
     )
 
 
-def _by_stderr(retried: tuple[Remark, float] | None, spoke_at: float) -> Failed | None:
-    if retried is None or retried[1] < spoke_at:
+def _by_stderr(retried: tuple[StderrNotice, float] | None, last_stdout_at: float) -> Failed | None:
+    if retried is None or retried[1] < last_stdout_at:
         return None
     remark, at = retried
     return Failed(remark.attempt, remark.http_status, at, remark.next_s, is_exact=remark.next_s is not None)
@@ -70,14 +87,17 @@ def _by_gateway(gateway: GatewayEvents) -> Failed | None:
         return None
     answer, at = gateway.failed
     status = answer.status if answer.status is not None and answer.status >= 400 else None
-    # The CLI waits at least as long as its own back-off.
+    # Even if the API asks for a shorter wait, the CLI waits as long as it usually does.
     wait = None if answer.retry_after is None else max(answer.retry_after, usual_wait(answer.attempt))
     held = answer.error if answer.held else None
     return Failed(answer.attempt, status, at, wait, answer.body, held=held)
 
 
 def _is_tried(failed: Failed, attempts: int | None) -> bool:
-    """Whether the CLI tries again: not after a client error, nor after its last attempt."""
+    """Return whether the CLI sends the request again.
+
+    The CLI does not send it again after a client error (except 429 and 499) or its last attempt.
+    """
     status = failed.http_status
     again = status is None or status in (_TOO_MANY, _CLOSED) or status >= _SERVER
     return again and (attempts is None or failed.attempt is None or failed.attempt < attempts)
@@ -93,20 +113,24 @@ def _words(command: str | None, args: tuple[str, ...]) -> tuple[str, ...]:
     return () if command is None else (command, *args)
 
 
+EARLY = 1.0
+"""The process of a tool may start this many seconds before the CLI reports the tool."""
 SHELL = "run_shell_command"
-# The CLI's own back-off (core/src/utils/retry.ts): 5 s, doubled with each attempt up to 30 s, give
-# or take 30 %.
+# The CLI waits before it sends a request again (core/src/utils/retry.ts): 5 s, doubled with each
+# attempt up to 30 s, plus or minus 30 %.
 _FIRST_WAIT, _LONGEST_WAIT = 5.0, 30.0
-_GIVE_OR_TAKE = 0.3
-# How long the CLI may take to send a request after its wait, on a busy machine.
+_JITTER = 0.3
+# On a busy machine, the CLI may need this many seconds to send a request after its wait.
 _SENDING = 2.0
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A failed attempt that the CLI repeats: number, time (monotonic), requested wait.
+    """A failed attempt of a request. The CLI may send the request again.
 
-    `is_exact`: the CLI itself reported the wait. `held`: the gateway did not send the request, and
-    answered this.
+    `attempt` is the number of the attempt, `at` the time of the failure (monotonic), and `body`
+    identifies the request. `wait` is the number of seconds until the next attempt; None means the
+    usual wait. `is_exact` is True if the CLI itself reported the wait. If the gateway did not send
+    the request, `held` is the message of the gateway's answer.
     """
 
     attempt: int | None
@@ -122,24 +146,32 @@ class Failed(msgspec.Struct, frozen=True):
         return usual_wait(self.attempt) if self.wait is None else self.wait
 
     def next_in(self, now: float) -> float:
-        """Expected seconds until the CLI sends the next attempt; negative if it is overdue."""
+        """Return how many seconds remain until the CLI should send the next attempt.
+
+        The value is negative if the attempt is late.
+        """
         return self.whole_wait - (now - self.at)
 
     def is_awaited(self, now: float) -> bool:
-        """Whether the next attempt may still come. If not, the CLI has given up or hangs."""
-        spread = 0.0 if self.is_exact else self.whole_wait * _GIVE_OR_TAKE
+        """Return whether the next attempt may still come. If not, the CLI has given up or hangs."""
+        spread = 0.0 if self.is_exact else self.whole_wait * _JITTER
         return self.next_in(now) > -(spread + _SENDING)
 
 
 def usual_wait(attempt: int | None) -> float:
-    """How long the CLI waits after this attempt, or longer if the API asks for more."""
+    """Return how many seconds the CLI usually waits between this attempt of a request and the next.
+
+    The value does not include a longer wait for which the API asks.
+    """
     return float(min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (min(attempt or 1, 10) - 1)))
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transport knows about its run now.
+    """What is known about a run now.
 
-    `gateway`: the gateway sees its requests; `requests` are in flight.
+    `permission` is an open permission request with its time. `tools` are the running tools.
+    `gateway` is True if the requests go through the gateway; `requests` are then those that have
+    not ended.
     """
 
     pid: int | None = None
@@ -148,23 +180,76 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     gateway: bool = False
     requests: tuple[InFlightRequest, ...] = ()
     failed: Failed | None = None
-    """The failed attempt, while the next one is awaited."""
+    """The last failed attempt of a request, while the next one is expected."""
     tried: int | None = None
-    """The number of the last failed attempt, also after the next one should have been sent."""
+    """The number of the last failed attempt of a request, or None.
+
+    Unlike `failed`, it stays set when the next attempt is late.
+    """
     attempts: int | None = None
-    """The number of attempts per request."""
+    """How often the CLI sends a request at most; None if unknown."""
     servers: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """MCP servers: names and command lines."""
+    """The name and the command line of each MCP server."""
     own: Callable[[], Collection[int]] | None = None
-    """If other chats share the process: returns the pids of this chat's tools."""
+    """A function that returns the process ids of this chat's tools.
+
+    None if no other chat uses the same CLI process.
+    """
 
     @property
     def shells(self) -> tuple[ToolStarted, ...]:
         return tuple(tool for tool in self.tools if tool.name == SHELL)
 
 
+class ProcessInfo(msgspec.Struct, frozen=True):
+    """A process at one moment.
+
+    `born` is its start time (Unix seconds), and `cpu` the CPU seconds that it has used. `stopped`
+    is True if a signal has stopped it.
+    """
+
+    pid: int
+    parent: int
+    born: float
+    command: str
+    cpu: float
+    stopped: bool = False
+
+
+class ProcessSnapshot(msgspec.Struct, frozen=True):
+    """The CLI and its descendants at one moment.
+
+    `processes` is empty if the processes cannot be inspected. `peers` are the addresses to which
+    the CLI is connected, or None if unknown. `strays` are processes of the run that are no longer
+    descendants of the CLI. At most 300 processes are inspected; `uncounted` is the number of the
+    others.
+    """
+
+    at: float
+    processes: tuple[ProcessInfo, ...]
+    peers: tuple[str, ...] | None = None
+    strays: tuple[ProcessInfo, ...] = ()
+    uncounted: int = 0
+
+    def below(self, pid: int) -> list[ProcessInfo]:
+        """Return this process and its descendants, the oldest first."""
+        pids = {pid}
+        for _ in self.processes:
+            more = {process.pid for process in self.processes if process.parent in pids} - pids
+            if not more:
+                break
+            pids |= more
+        return sorted(
+            (process for process in self.processes if process.pid in pids), key=lambda process: process.born
+        )
+
+
 class Span(msgspec.Struct, frozen=True):
-    """The silence and the current time: monotonic (`silent`, `now`) and Unix (`wall`)."""
+    """A period of silence.
+
+    `silent` is its start and `now` the current time (both monotonic). `wall` is the current Unix
+    time.
+    """
 
     silent: float
     now: float
@@ -176,11 +261,12 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class StallSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that an explanation is made from.
+    """All facts from which a silence is explained.
 
-    `before` and `look` are two inspections of the processes. `own` are the pids that certainly
-    belong to this chat, if chats share the CLI. `allowed` has the last time (Unix) at which a tool
-    waited for permission. `clean` redacts.
+    `before` and `look` are two inspections of the processes, an earlier and a later one. `own` are
+    the process ids that certainly belong to this chat, if several chats use the CLI process.
+    `allowed` maps each tool call to the last time (Unix) at which it waited for permission. `clean`
+    masks secrets in a text.
     """
 
     situation: Situation
@@ -192,21 +278,21 @@ class StallSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     allowed: Mapping[str, float] = {}
 
     def began(self, tool: ToolStarted) -> float:
-        """The earliest time at which a tool can have started (Unix)."""
+        """Return the earliest time (Unix seconds) at which a tool can have started to run."""
         return max(tool.at / 1000, self.allowed.get(tool.id, 0.0))
 
 
 def key_of(situation: Situation) -> Hashable:
-    """Key of the current wait.
+    """Return a key that identifies what the run waits for.
 
-    Changes when the run starts to wait for something else. Called every second.
+    It changes when the run starts to wait for something else. This function is called every second.
     """
     if situation.permission is not None:
         return "permission", situation.permission[0].id
     if situation.shells:
         return "tool", situation.shells[0].id
     if situation.requests:
-        # All attempts of a request have the same key.
+        # `body` is the same for all attempts of a request.
         return "api", situation.requests[0].body
     if situation.gateway and situation.failed is not None:
         return "api", situation.failed.body
@@ -214,5 +300,31 @@ def key_of(situation: Situation) -> Hashable:
 
 
 def needs_look(situation: Situation) -> bool:
-    """Whether inspecting the processes helps: not if the run waits for permission."""
+    """Return whether it helps to inspect the processes, to find out what the run waits for.
+
+    It does not help if the run waits for permission.
+    """
     return situation.permission is None
+
+
+def cpu_percent(
+    before: ProcessSnapshot | None, now: ProcessSnapshot | None, pids: Iterable[int]
+) -> float | None:
+    """Return the CPU percentage that these processes used between two inspections.
+
+    Return None if an inspection is missing.
+    """
+    if before is None or now is None or now.at <= before.at:
+        return None
+    earlier = {process.pid: process for process in before.processes}
+    chosen = set(pids)
+    used = sum(
+        _spent(earlier.get(process.pid), process) for process in now.processes if process.pid in chosen
+    )
+    return round(used / (now.at - before.at) * 100, 1)
+
+
+def _spent(before: ProcessInfo | None, now: ProcessInfo) -> float:
+    # Compare the start times too, because the system may have used the pid for a new process.
+    is_same = before is not None and abs(before.born - now.born) < _SAME
+    return max(now.cpu - before.cpu, 0.0) if before is not None and is_same else now.cpu

@@ -1,44 +1,48 @@
-"""The stall watch: emit a notice of what a silent run waits for, at growing intervals."""
+"""Watch a run for silence, and emit notices that explain it, at growing intervals."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import TYPE_CHECKING
 
 from geminids.events.model import Event, Notice
 from geminids.events.stall import Stall
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.run.recorder import RunRecorder
-from geminids.run.stall.explain import EARLY, Reason, level_of, reason_of
-from geminids.run.stall.snapshot import Situation, Span, StallSnapshot, key_of, needs_look
+from geminids.run.stall.explain import Reason, level_of, reason_of
+from geminids.run.stall.snapshot import (
+    ProcessSnapshot,
+    Situation,
+    Span,
+    StallSnapshot,
+    key_of,
+    needs_look,
+)
 from geminids.run.stopping import Deadlines, StopReason
-
-if TYPE_CHECKING:
-    from geminids.run.stall.processes import ProcessSnapshot
 
 __all__ = ["StallWatch"]
 
 _log = get_logger("run")
 
-# Seconds between two checks whether the reason changed, which cost microseconds. Processes are
-# inspected only for a notice: twice, `_APART` seconds apart.
+# `_POLL` is the time in seconds between two checks. A check takes microseconds. Processes are
+# inspected only for a notice: twice, with `_APART` seconds between.
 _POLL = 1.0
 _APART = 1.0
-_CLOSEST = 0.1
 _SHORTEST = 0.02
-# A time-out may use an explanation that is at most this old (seconds).
+# A time-out uses the last explanation if that is at most this many seconds old.
 _FRESH = 3.0
 
 
 class StallWatch:
-    """Watches one attempt.
+    """Watches one attempt for silence, and emits notices that explain it.
 
-    `situation` returns what the transport knows now, or None while the attempt is stopped.
+    `situation` is a function that returns what is known about the attempt, or None while the
+    attempt is being stopped. `put` emits events.
 
-    Silence means no events except notices, nothing on stdout, and no byte of an answer through the
-    gateway. Notices do not end it, so that an API that keeps failing counts as a stall.
+    An attempt is silent if there are no events except notices, no output on stdout, and no byte of
+    an answer through the gateway. Notices do not end the silence: otherwise an API that fails again
+    and again would not count as silence.
     """
 
     def __init__(
@@ -62,17 +66,21 @@ class StallWatch:
         self._prepared: float | None = None
         self._allowed: dict[str, float] = {}
         self.stall: Stall | None = None
-        """What the attempt waited for when its silence ended it."""
+        """What the attempt waited for, if it was stopped because of its silence; otherwise None."""
         self._latest: tuple[Reason, float] | None = None
 
     def saw(self, events: Sequence[Event]) -> None:
-        """Take emitted events into account."""
-        # Newest first: a batch may be long, and most events are not notices.
+        """Record that events were emitted. Events other than notices end the silence."""
+        # Check the newest events first: a batch may be long, and most events are not notices.
         if any(type(event) is not Notice for event in reversed(events)):
             self._last_event = time.monotonic()
 
     def explained(self, reason: StopReason) -> StopReason:
-        """Return the reason of a time-out; if silence caused it, add what the run waited for."""
+        """Return the reason to stop, with an explanation added if the reason is the CLI's silence.
+
+        The explanation says what the attempt waited for. If that is unknown, `reason` is returned
+        unchanged.
+        """
         if not reason.is_silence:
             return reason
         try:
@@ -86,7 +94,10 @@ class StallWatch:
         return StopReason(reason.kind, f"{reason.text}; {self._recorder.redact(explanation.words)}")
 
     async def watch(self) -> None:
-        """Watch until cancelled. An error here is reported once and does not affect the run."""
+        """Watch until cancelled.
+
+        An error in the watch itself is reported once, and does not affect the run.
+        """
         import anyio
 
         self._last_event = self._quiet_since = self._key_since = time.monotonic()
@@ -107,7 +118,7 @@ class StallWatch:
             self._put([self._recorder.notice("debug", "stall_watch", text)])
 
     async def _check(self) -> float:
-        """Emit a notice if one is due; return the seconds until the next check is needed."""
+        """Emit a notice if it is time for one. Return the seconds until the next check."""
         now = time.monotonic()
         situation = None if self._deadlines.is_over else self._situation()
         if situation is None:
@@ -133,7 +144,7 @@ class StallWatch:
         if after is not None:
             self._note(after, time.monotonic())
         if after is None or self._deadlines.is_over or (key, quiet) != (self._key, self._quiet_since):
-            return 0.0  # the run made progress, or waits for something else now
+            return 0.0  # the run has continued, or now waits for something else
         self._notices += 1
         if self._latest is not None:
             reason = self._latest[0]
@@ -143,35 +154,38 @@ class StallWatch:
         return 0.0
 
     def _note(self, situation: Situation, now: float) -> None:
-        """Restart the intervals if the run made progress or waits for something else."""
+        """Record the situation. If it has changed, restart the intervals between notices.
+
+        It has changed if the run has continued, or waits for something else than before.
+        """
         key = key_of(situation)
         if key != self._key:
             self._key, self._key_since, self._notices = key, now, 0
         if situation.permission is not None:
             self._allowed[situation.permission[0].id] = time.time()
-        quiet = max(self._last_event, self._deadlines.spoke_at, *_bytes_at(situation))
+        quiet = max(self._last_event, self._deadlines.last_stdout_at, *_bytes_at(situation))
         if quiet > self._quiet_since:
             self._quiet_since, self._notices = quiet, 0
 
     def _due(self) -> float | None:
-        """When the next notice is due: N s after the last progress, then 2 N, then 4 N later."""
+        """Return the time (monotonic) of the next notice, or None if notices are off.
+
+        With N for the option `stall_after`: the first notice is N seconds after the last progress,
+        the second 2 N seconds later, the third 4 N seconds later, and so on.
+        """
         if self._after is None:
             return None
         return max(self._quiet_since, self._key_since) + self._after * ((2 << self._notices) - 1)
 
     async def _explain(self, situation: Situation, seconds: float) -> tuple[Reason, float] | None:
-        """Wait so many seconds and explain the stall; inspect the processes twice if that helps."""
-        import anyio
+        """Wait for `seconds`, then explain the silence.
 
-        until = time.monotonic() + seconds
-        before = look = own = None
-        if needs_look(situation) and situation.pid is not None:
-            # In a thread: inspecting many processes takes milliseconds.
-            before, _ = await anyio.to_thread.run_sync(_inspect, situation, False, abandon_on_cancel=True)
-            await anyio.sleep(max(until - time.monotonic(), _CLOSEST))
-            look, own = await anyio.to_thread.run_sync(_inspect, situation, True, abandon_on_cancel=True)
-        else:
-            await anyio.sleep(max(seconds, 0.0))
+        The processes are inspected before and after the wait, if that helps. Return the explanation
+        and its time, or None if the reason is unknown.
+        """
+        from geminids.run.stall.processes import inspect_twice  # imported late: it imports psutil
+
+        before, look, own = await inspect_twice(situation, seconds)
         latest = self._situation() or situation
         reason = self._reason(latest, before, look, own)
         return None if reason is None else (reason, time.monotonic())
@@ -205,19 +219,3 @@ class StallWatch:
 
 def _bytes_at(situation: Situation) -> list[float]:
     return [request.last for request in situation.requests if request.last is not None]
-
-
-def _inspect(situation: Situation, closely: bool) -> tuple[ProcessSnapshot | None, Collection[int] | None]:
-    """Inspect the processes; if chats share the CLI, also return this chat's own pids."""
-    from geminids.run.stall.processes import inspect_processes
-
-    assert situation.pid is not None
-    since = situation.shells[0].at / 1000 - EARLY if closely and situation.shells else None
-    look = inspect_processes(situation.pid, peers=closely, shell_since=since)
-    if situation.own is None or not closely:
-        return look, None
-    try:
-        return look, situation.own()
-    except Exception as error:
-        _log.debug("the tracked shells changed while they were read", error=error)
-        return look, ()  # then no pid certainly belongs to this chat

@@ -1,4 +1,9 @@
-"""Repair the order of ACP sessions: move each tool call back to the answer that made it."""
+"""Repair the order of messages in sessions that were recorded over ACP, the CLI's JSON-RPC
+protocol.
+
+In the file of such a session, the tool calls of several answers of the model can be in one message.
+This module moves each tool call to the answer in which the model made it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from typing import Any
 import msgspec
 
 from geminids.errors import SessionError
-from geminids.gemini.protocol.journal.records import Message, ToolCall, message_of
+from geminids.gemini.protocol.journal.records import StoredMessage, StoredToolCall, message_of
 from geminids.gemini.protocol.journal.replay import replay
 from geminids.sessions.loader import read_file
 from geminids.sessions.repair.write import answered_once
@@ -19,14 +24,17 @@ from geminids.sessions.repair.write import answered_once
 __all__ = ["in_true_order", "repair_order"]
 
 
-def in_true_order(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yield the messages with each tool call in the answer that made it. Headless sessions do not change.
+def in_true_order(messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
+    """Yield the messages of a session in their real order: each tool call is in the answer in which
+    the model made it.
 
-    With ACP the CLI has two recorders for one file: one writes each answer of the model and each batch
-    of results, the other puts the calls of the whole session into one more message (0.61.0; 0.41.2
-    does not). Refused calls and calls of unknown tools are in no message; only their results are.
+    Only sessions that were recorded over ACP (the CLI's JSON-RPC protocol) change. In their files,
+    one message contains the tool calls of the whole session, because two parts of the CLI write to
+    the file: one writes the answers and the results of tools, and the other writes the tool calls
+    (seen in 0.61.0, not in 0.41.2). For refused calls and calls of unknown tools, the file has only
+    the results.
     """
-    order = _Order()
+    order = _CallPlacer()
     for message in messages:
         if message.type == "user" or message.type == "gemini":
             yield from order.take(message)
@@ -36,18 +44,21 @@ def in_true_order(messages: Iterable[Message]) -> Iterator[Message]:
     yield from order.end()
 
 
-class _Order:
-    """Holds back one answer until the results after it show which calls belong to it."""
+class _CallPlacer:
+    """Finds the answer of the model to which each tool call belongs.
+
+    It holds an answer back until the results after it show which calls belong to the answer.
+    """
 
     def __init__(self) -> None:
-        self._held: Message | None = None
-        self._following: list[Message] = []
-        self._gathered: Message | None = None
+        self._held: StoredMessage | None = None
+        self._following: list[StoredMessage] = []
+        self._gathered: StoredMessage | None = None
         self._unplaced: dict[str, dict[str, Any]] = {}
         self._placed: set[str] = set()
-        """The calls that are in a message already."""
+        """The ids of the calls that are already in a message."""
 
-    def take(self, message: Message) -> Iterator[Message]:
+    def take(self, message: StoredMessage) -> Iterator[StoredMessage]:
         held = self._held
         if held is not None and _is_gathered(message):
             yield from self._gather(message, held)
@@ -61,15 +72,21 @@ class _Order:
                 yield message
         else:
             yield from self.release(message.timestamp)
-            own = _call_ids(message)
-            self._placed.update(own)
-            if message.type == "gemini" and not own:
+            call_ids = _call_ids(message)
+            self._placed.update(call_ids)
+            if message.type == "gemini" and not call_ids:
                 self._held = message
             else:
                 yield message
 
-    def release(self, until: str | None) -> Iterator[Message]:
-        """Yield the held answer with its calls: those in its results, and those of its time without one."""
+    def release(self, until: str | None) -> Iterator[StoredMessage]:
+        """Yield the answer that was held back, with its tool calls, and then the messages with the
+        results of these calls.
+
+        A call belongs to the answer if its result follows the answer. A call without a result
+        belongs to the answer if the call was made after the answer and not after `until`. If
+        `until` is None, all calls without a result belong to the answer.
+        """
         held, self._held = self._held, None
         if held is None:
             return
@@ -82,15 +99,20 @@ class _Order:
         yield _with_calls(held, calls) if calls else held
         yield from following
 
-    def end(self) -> Iterator[Message]:
+    def end(self) -> Iterator[StoredMessage]:
         yield from self.release(None)
         if self._unplaced and self._gathered is not None:
             yield _with_calls(self._gathered, list(self._unplaced.values()))
 
-    def _gather(self, message: Message, held: Message) -> Iterator[Message]:
-        """Take the calls of the message that has them all. That message itself is not yielded."""
+    def _gather(self, message: StoredMessage, held: StoredMessage) -> Iterator[StoredMessage]:
+        """Remember the tool calls in `message`, which contains those of the whole session. They are
+        moved to their answers later.
+
+        The message is yielded only if it has new calls from before the answer `held`, and then with
+        only these calls.
+        """
         self._gathered = message
-        gone: list[dict[str, Any]] = []
+        dropped: list[dict[str, Any]] = []
         for call in _calls_in(message):
             name = _text(call.get("id")) or _text(call.get("name"))
             if name in self._placed:
@@ -98,20 +120,23 @@ class _Order:
             self._placed.add(name)
             at = _text(call.get("timestamp"))
             if at and at < held.timestamp:
-                # The CLI dropped its turn after an API error.
-                gone.append(call)
+                # After an API error, the CLI removed the answer that made this call.
+                dropped.append(call)
             else:
                 self._unplaced[name] = call
-        if gone:
-            yield _with_calls(message, gone)
+        if dropped:
+            yield _with_calls(message, dropped)
 
-    def _keep_answers(self, message: Message) -> None:
-        """Keep the results that the CLI wrote on resume: those of all gathered calls in one message."""
+    def _keep_answers(self, message: StoredMessage) -> None:
+        """Add the results in `message` to the tool calls that are not yet in an answer.
+
+        When the CLI resumes a session, it writes such a message with the results of all calls.
+        """
         for name, part in _answers(message):
             if name in self._unplaced:
                 _put_result(self._unplaced[name], part)
 
-    def _answered(self, results: Message) -> Iterator[dict[str, Any]]:
+    def _answered(self, results: StoredMessage) -> Iterator[dict[str, Any]]:
         for name, part in _answers(results):
             call = self._unplaced.pop(name, None)
             if call is None:
@@ -125,15 +150,18 @@ class _Order:
             yield call
 
 
-def _is_gathered(message: Message) -> bool:
-    """Whether a message has only calls. In a headless session, an answer of the model has tokens too."""
+def _is_gathered(message: StoredMessage) -> bool:
+    """Return whether this message contains the tool calls of a whole ACP session.
+
+    Such a message has only tool calls. An answer of the model also has a number of tokens.
+    """
     if message.type != "gemini" or message.tokens is not None or message.thoughts:
         return False
     return bool(_call_ids(message)) and not message.text.strip()
 
 
-def _with_calls(message: Message, calls: list[dict[str, Any]]) -> Message:
-    """Return the message with these calls, and without the calls among its parts."""
+def _with_calls(message: StoredMessage, calls: list[dict[str, Any]]) -> StoredMessage:
+    """Return a copy of `message` that has exactly these tool calls."""
     original = message.original or {"id": message.id, "type": message.type, "content": message.content}
     if isinstance(parts := original.get("content"), list):
         original["content"] = [part for part in parts if _dict_in(part, "functionCall") is None]
@@ -147,7 +175,7 @@ def _put_result(call: dict[str, Any], part: dict[str, Any]) -> None:
     call["status"] = call.get("status") or ("error" if failed else "success")
 
 
-def _call_ids(message: Message) -> list[str]:
+def _call_ids(message: StoredMessage) -> list[str]:
     if message.tool_calls:
         return [call.id or call.name for call in message.tool_calls]
     if not isinstance(message.content, list):
@@ -156,8 +184,10 @@ def _call_ids(message: Message) -> list[str]:
     return [_text(call.get("id")) or _text(call.get("name")) for call in calls if call is not None]
 
 
-def _calls_in(message: Message) -> list[dict[str, Any]]:
-    """Return the calls as they are in the file, including fields that we do not know."""
+def _calls_in(message: StoredMessage) -> list[dict[str, Any]]:
+    """Return the tool calls of a message as JSON objects, with all fields that they have in the
+    file.
+    """
     stored = message.original.get("toolCalls") if message.tool_calls else None
     if isinstance(stored, list):
         return [dict(call) for call in stored if isinstance(call, dict)]
@@ -167,12 +197,12 @@ def _calls_in(message: Message) -> list[dict[str, Any]]:
     return [dict(call) for call in calls if call is not None]
 
 
-def _as_dict(call: ToolCall) -> dict[str, Any]:
+def _as_dict(call: StoredToolCall) -> dict[str, Any]:
     value: dict[str, Any] = msgspec.to_builtins(call)
     return value
 
 
-def _answers(results: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+def _answers(results: StoredMessage) -> Iterator[tuple[str, dict[str, Any]]]:
     for part in results.parts:
         answer = _dict_in(part, "functionResponse")
         if answer is not None and (name := _text(answer.get("id")) or _text(answer.get("name"))):
@@ -188,17 +218,21 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-# Start of the message with the calls of a whole ACP session (core/src/services/chatRecordingService.ts).
+# A part of the message with the calls of a whole ACP session
+# (core/src/services/chatRecordingService.ts).
 _GATHERED = b'"type":"gemini","content":"","toolCalls":['
 
 
 def repair_order(file: Path) -> bool:
-    """Append the conversation in its real order to its file; return False if that is not needed.
+    """Repair the order of a session file that was recorded over ACP (the CLI's JSON-RPC protocol),
+    so that the session can be resumed. Return True if the file was changed.
 
-    Without this, the CLI resumes such a session with all calls in the first answer that made one, and
-    with their results both there and in their places. The API rejects a result without its call (400,
-    "function response parts"). Nothing is removed: a checkpoint in the CLI's format is appended. Call
-    it only while you hold the session.
+    The conversation in its real order is appended as a `$set` record, which replaces the
+    conversation. Nothing is removed from the file. The caller must hold the lock of the session.
+
+    The repair is needed because the CLI would resume the session with all tool calls in one answer,
+    and with each result twice. The API rejects a result without its call (HTTP 400, "function
+    response parts").
     """
     try:
         data = read_file(file)
@@ -214,14 +248,18 @@ def repair_order(file: Path) -> bool:
     return True
 
 
-def _checkpoint(messages: list[Message]) -> bytes:
+def _checkpoint(messages: list[StoredMessage]) -> bytes:
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     changes = {"messages": [msgspec.Raw(message.raw) for message in messages], "lastUpdated": now}
     return msgspec.json.encode({"$set": changes}) + b"\n"
 
 
 def _append(file: Path, line: bytes, *, whole: bool) -> None:
-    """Append a line with one write. A killed process may have left the last line unfinished."""
+    """Append a line to the file with one write.
+
+    `whole` is True if the file ends with a line break. If it is False, because a process was
+    killed, a line break is written first.
+    """
     fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     with os.fdopen(fd, "ab", buffering=0) as out:
         out.write(line if whole else b"\n" + line)

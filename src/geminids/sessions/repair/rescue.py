@@ -1,16 +1,19 @@
-"""Write a conversation as a new session: `rescue` a damaged session, or `fork` one."""
+"""Copy a conversation to a new session. `rescue` recovers the messages of a damaged session; `fork`
+copies an intact session.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from glob import escape
 from pathlib import Path
 
 import msgspec
 
 from geminids.config.paths import Places
 from geminids.errors import SessionDamaged, SessionError
-from geminids.gemini.protocol.journal.records import Message
+from geminids.gemini.protocol.journal.records import StoredMessage
 from geminids.gemini.protocol.journal.replay import replay
 from geminids.sessions.finder import SessionInfo, info_of
 from geminids.sessions.folders import chat_folders, project_hash, project_paths
@@ -23,21 +26,30 @@ __all__ = ["Rescue", "fork", "rescue"]
 
 
 class Rescue(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a rescue: the new session and its content."""
+    """The result of `rescue`: the new session, and what was recovered.
+
+    `session_id` and `file` belong to the new session. `sources` are the files that were read.
+    """
 
     session_id: str
     file: str
     sources: tuple[str, ...]
     recovered: int
-    """Number of recovered messages. The new session may have fewer: duplicate tool results are removed."""
+    """The number of recovered messages.
+
+    The new session can have fewer messages, because duplicate tool results are removed.
+    """
     brought_back: int
-    """How many of these the CLI would not show: dropped by a checkpoint, or in a file that it rejects."""
+    """How many of the recovered messages the CLI no longer shows in the old session.
+
+    A later record of the file has removed them, or the CLI does not accept the file.
+    """
     partial: tuple[str, ...]
-    """The ids of those whose end is missing."""
+    """The ids of recovered messages whose end is missing."""
     taken_back: int
-    """Number of messages that the user took back (`/rewind`), omitted unless `rewound` is set."""
+    """How many messages were left out because the user had removed them with `/rewind`."""
     lost: tuple[LostPiece, ...]
-    """Pieces of the first source that are not a complete record."""
+    """The parts of the first file in `sources` that are not a complete record."""
 
 
 def rescue(
@@ -49,10 +61,15 @@ def rescue(
     places: Places | None = None,
     rewound: bool = False,
 ) -> Rescue:
-    """Write what is left of a session to a new one that the CLI can resume. The old files stay.
+    """Recover all messages of a damaged session that can be found, and write them to a new session,
+    which the CLI can resume.
 
-    The messages of a file (a Path) outside the session folders go to the sessions of `project`. Raises
-    SessionNotFound if there is no session, and SessionDamaged if it has nothing to resume.
+    The old files do not change. With `rewound`, messages that the user removed with `/rewind` are
+    also recovered. If `session` is the `Path` of a file outside the CLI's session folders,
+    `project` is needed: the new session then belongs to this project.
+
+    Raises `SessionNotFound` if there is no such session, `SessionDamaged` if it has no message that
+    the CLI can resume, or `SessionError` if there is no folder for the new session.
     """
     info = locate(session, project, home=home, environ=environ, places=places)
     sources = _sources(info)
@@ -62,7 +79,7 @@ def rescue(
         salvage(read_file(source), salvaged)
     messages = _in_order(salvaged, rewound)
     if not any(message.is_resumable for message in messages):
-        raise SessionDamaged("contains no message that can be resumed", file=info.file)
+        raise SessionDamaged("contains no message that the CLI could resume", file=info.file)
     chats, owner = _destination(info, project, home, environ, places)
     known = salvaged.fields.get("projectHash")
     fields = {"projectHash": project_hash(owner) if owner else known if isinstance(known, str) else "unknown"}
@@ -81,22 +98,20 @@ def rescue(
 
 
 def _sources(info: SessionInfo) -> list[Path]:
-    """Return the session's file, others with its id, and those that the CLI renamed as unreadable."""
+    """Return all files that can contain messages of a session: its own file, other files with the
+    same session id, and files that the CLI renamed.
+
+    The CLI renames a file to `.unreadable-…` if it cannot read it.
+    """
     first = Path(info.file)
     try:
-        unreadable = sorted(first.parent.glob(f"{_escaped(first.name)}.unreadable-*"))
+        unreadable = sorted(first.parent.glob(f"{escape(first.name)}.unreadable-*"))
     except OSError:
         unreadable = []
     return [first, *map(Path, info.others), *(file for file in unreadable if file.is_file())]
 
 
-def _escaped(name: str) -> str:
-    from glob import escape
-
-    return escape(name)
-
-
-def _in_order(salvaged: Salvaged, rewound: bool) -> list[Message]:
+def _in_order(salvaged: Salvaged, rewound: bool) -> list[StoredMessage]:
     return [message for name, message in salvaged.messages.items() if rewound or name not in salvaged.rewound]
 
 
@@ -107,17 +122,23 @@ def _destination(
     environ: Mapping[str, str] | None,
     places: Places | None,
 ) -> tuple[Path, str | None]:
-    """Return the `chats` folder for the new session, and its project if known."""
+    """Return the folder for the new session file, and the path of the project that the folder
+    belongs to (None if it is unknown).
+    """
     parent = Path(info.file).parent
     own = parent if parent.name == "chats" else parent.parent
     if own.name == "chats" and (project is None or info.project is not None):
         return own, info.project or _project_in_marker(own)
     if project is None:
-        raise SessionError(f"{info.file} is not in a session folder of a project", hint="Name the project.")
+        raise SessionError(
+            f"the project of {info.file} is unknown: the file is not in the session folder of a project",
+            hint="Give the folder of the project for the new session (`project`, or --cwd on the command line).",
+        )
     folders = chat_folders(project, home=home, environ=environ, places=places)
     if not folders:
         raise SessionError(
-            f"{os.fspath(project)} has no session folder yet", hint="Start a session there first."
+            f"{os.fspath(project)} has no session folder yet",
+            hint="Start a session in this folder first, for example with `geminids run`.",
         )
     return folders[0].chats, folders[0].project or project_paths(project)[0]
 
@@ -138,15 +159,20 @@ def fork(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
 ) -> SessionInfo:
-    """Copy a session to a new one in the same project, up to the message with the id `at`.
+    """Copy a session to a new session in the same project, and return a description of the new
+    session.
 
-    The copy has the file format of the original, so that the same release can resume it. Raises
-    SessionError if there is no such message, or if the copy would have nothing to resume.
+    If `at` is the id of a message, copy only the messages up to and including this one. The copy
+    has the same file format as the original, so that the same release of the CLI can resume it.
+    Raises `SessionError` if there is no message with the id `at`, or if the copy would have no
+    message that the CLI can resume.
     """
     source = load(session, project, home=home, environ=environ, places=places)
     messages = _up_to(source, at)
     if not any(message.is_resumable for message in messages):
-        raise SessionError("the copy would have no message that the CLI can resume")
+        raise SessionError(
+            f"the session {source.id} was not copied: the copy would have no message that the CLI can resume"
+        )
     file = Path(source.info.file)
     header = source.header
     fields = {
@@ -158,8 +184,13 @@ def fork(
     return info_of(copy, source.info.project)
 
 
-def _up_to(source: Session, at: str | None) -> list[Message]:
-    """Return the messages up to `at`, in their real order, so that calls of later answers are excluded."""
+def _up_to(source: Session, at: str | None) -> list[StoredMessage]:
+    """Return the messages of a session in their real order, up to the message with the id `at`. If
+    `at` is None, return all messages.
+
+    In the real order, each tool call is in the answer in which the model made it. So tool calls of
+    later answers are not included.
+    """
     messages = list(in_true_order(source.messages))
     if at is None:
         return messages
@@ -174,5 +205,8 @@ def _hash_of(info: SessionInfo) -> str:
 
 
 def _main_folder(file: Path) -> Path:
-    """Return the `chats` folder. A subagent's file is one level below it."""
+    """Return the folder that contains the session files of the project of `file`.
+
+    The file of a subagent is in a subfolder of this folder.
+    """
     return file.parent if file.parent.name == "chats" else file.parent.parent

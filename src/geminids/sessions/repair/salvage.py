@@ -1,4 +1,4 @@
-"""Recover every message that is left in the bytes of a session file, however damaged it is."""
+"""Find all messages in the bytes of a damaged session file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import msgspec
 from geminids.gemini.protocol.journal.lenient import value_of
 from geminids.gemini.protocol.journal.records import (
     Header,
-    Message,
     Record,
     Rewind,
     Set,
+    StoredMessage,
     decode_record,
     message_of,
 )
@@ -23,7 +23,8 @@ from geminids.gemini.protocol.journal.replay import legacy_conversation
 
 __all__ = ["LostPiece", "Salvaged", "salvage"]
 
-# Inside a string the quotes would be escaped: here a record, or a part of one, starts.
+# The start of a record, or of a part of a record. It does not match inside a JSON string, because
+# quotes are escaped there.
 _START = re.compile(r'\{\s*"(?:id|sessionId|\$set|\$rewindTo)"\s*:')
 _FIELD = re.compile(r'"(sessionId|projectHash|startTime)"\s*:\s*"([^"\\]{1,300})"')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]', re.DOTALL)
@@ -32,32 +33,43 @@ _TYPES = ("user", "gemini", "info", "error", "warning")
 _MAX_TRIES = 2000
 _MAX_DEPTH = 200
 _FILLER = b"\x00 \t\r\n,[]{}"
-# One character per byte, so that offsets are those of the file.
+# With this encoding, one character is one byte, so positions in the text are positions in the file.
 _AS_BYTES = "latin-1"
 
 
 class LostPiece(msgspec.Struct, frozen=True):
-    """Bytes that are not a complete record: their offset and size."""
+    """A part of a session file that cannot be read as a complete record. `offset` is its position
+    in the file in bytes, and `size` its length.
+    """
 
     offset: int
     size: int
 
 
 class Salvaged:
-    """The recovered messages in the order of their first appearance, each in its most complete form."""
+    """Collects the messages that are recovered from session files, in the order in which they first
+    appear.
+
+    If the files contain a message several times, the most complete version is kept. `partial`
+    contains the ids of messages whose end is missing. `rewound` contains the ids of messages that
+    the user removed with `/rewind`. `lost` lists the parts of the files that could not be read.
+    """
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
-        self.messages: dict[str, Message] = {}
+        self.messages: dict[str, StoredMessage] = {}
         self.partial: set[str] = set()
         self.rewound: set[str] = set()
         self.lost: list[LostPiece] = []
-        # Known from a checkpoint only: there, a message has no thoughts, tokens or tool results.
+        # The ids of messages that are known only from a checkpoint (a record with the whole
+        # conversation). There, they have no thoughts, tokens or results.
         self._listed: set[str] = set()
 
     def add(self, record: Record) -> None:
-        """Add the messages of a record."""
-        if isinstance(record, Message):
+        """Add the messages in one record (line) of a session file. If the record removes messages,
+        mark these messages as removed.
+        """
+        if isinstance(record, StoredMessage):
             self._put(record)
         elif isinstance(record, Rewind):
             self._rewind(record.message_id)
@@ -68,8 +80,8 @@ class Salvaged:
                     self._put(message)
                     self._listed.add(message.id)
 
-    def add_partial(self, message: Message) -> None:
-        """Add a message without its end, unless a better copy is known."""
+    def add_partial(self, message: StoredMessage) -> None:
+        """Add a message whose end is missing, unless the message is already known."""
         if message.id not in self.messages and message.is_resumable:
             self._put(message)
             self.partial.add(message.id)
@@ -77,14 +89,18 @@ class Salvaged:
     def _is_incomplete(self, message_id: str) -> bool:
         return message_id not in self.messages or message_id in self._listed or message_id in self.partial
 
-    def _put(self, message: Message) -> None:
+    def _put(self, message: StoredMessage) -> None:
         if message.id:
             self.messages[message.id] = message
             for marks in (self._listed, self.partial, self.rewound):
                 marks.discard(message.id)
 
     def _rewind(self, message_id: str) -> None:
-        """Mark messages that `/rewind` took back. Ignore a rewind to an unknown message: that is damage."""
+        """Mark the message `message_id` and all later messages as removed by the user's command
+        `/rewind`.
+
+        If there is no message with this id, do nothing: it may be in the damaged part of the file.
+        """
         if message_id in self.messages:
             for known in reversed(self.messages):
                 self.rewound.add(known)
@@ -93,7 +109,10 @@ class Salvaged:
 
 
 def salvage(data: bytes, salvaged: Salvaged) -> None:
-    """Collect all messages of a session file, including checkpoints and torn lines. Never raises."""
+    """Find all messages in `data`, the bytes of a session file, and add them to `salvaged`.
+
+    Incomplete lines, and lines with several records, are searched too. This function never raises.
+    """
     whole = legacy_conversation(data)
     if whole is not None and whole.header is not None:
         salvaged.add(whole.header)
@@ -116,7 +135,12 @@ def salvage(data: bytes, salvaged: Salvaged) -> None:
 
 
 def _take_torn(data: bytes, offset: int, salvaged: Salvaged) -> None:
-    """Add the complete records in lines that are no records: joined, after a torn one, or indented."""
+    """Find the complete records in `data`, lines of a session file that cannot be decoded as whole
+    records. Add them to `salvaged`.
+
+    Such a line can contain several records, or an incomplete record before a complete one. A record
+    can also be spread over several lines. `offset` is the position of `data` in the file.
+    """
     if not data.strip(_FILLER):
         return
     text = data.decode(_AS_BYTES)
@@ -126,17 +150,20 @@ def _take_torn(data: bytes, offset: int, salvaged: Salvaged) -> None:
     for start, end in _objects(text):
         record = decode_record(data[start:end])
         if isinstance(record, Set | Header | Rewind) or (
-            isinstance(record, Message) and record.type in _TYPES
+            isinstance(record, StoredMessage) and record.type in _TYPES
         ):
             _take_partial(data[done:start], offset + done, salvaged)
-            if not isinstance(record, Rewind):  # the CLI could not read it either, so it had no effect
+            if not isinstance(record, Rewind):  # ignore the rewind: the CLI could not read it either
                 salvaged.add(record)
             done = end
     _take_partial(data[done:], offset + done, salvaged)
 
 
 def _objects(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions of complete JSON objects that could be records, without nested ones."""
+    """Yield the start and the end of each complete JSON object in `text` that could be a record.
+
+    If such an object contains other objects, these are not yielded.
+    """
     decoder = json.JSONDecoder(strict=False)
     at = failed = 0
     while failed < _MAX_TRIES and (match := _START.search(text, at)):
@@ -149,7 +176,12 @@ def _objects(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _take_partial(data: bytes, offset: int, salvaged: Salvaged) -> None:
-    """Add the start of a cut-off message, as much of it as can be parsed."""
+    """Look in `data` for a message whose end is missing, and add to `salvaged` the part of the
+    message that can be parsed.
+
+    This also adds the position and length of `data` to `salvaged.lost`, because the rest of the
+    message is missing. `offset` is the position of `data` in the file.
+    """
     if not data.strip(_FILLER):
         return
     salvaged.lost.append(LostPiece(offset, len(data)))
@@ -168,7 +200,12 @@ def _take_partial(data: bytes, offset: int, salvaged: Salvaged) -> None:
 
 
 def _closed(data: bytes) -> Any:
-    """Close a cut-off JSON value after its last complete member or inside a string; None if impossible."""
+    """Parse as much as possible of a JSON object whose end is missing. Return None if nothing can
+    be parsed.
+
+    `data` is cut after its last complete value or inside a string, and the missing quotes and
+    brackets are added there.
+    """
     value = _ended(data)
     if value is not None:
         return value
@@ -185,7 +222,7 @@ def _closed(data: bytes) -> Any:
 def _ended(data: bytes) -> Any:
     text = data.decode(_AS_BYTES)
     stack: list[str] = []
-    # Positions to cut at, and the brackets that close the value there.
+    # Positions where the text can be truncated, and the brackets that complete the value there.
     cuts: list[tuple[int, str]] = [(0, "")]
     end = 0
     for match in _TOKEN.finditer(text):
@@ -200,7 +237,7 @@ def _ended(data: bytes) -> Any:
             cuts.append((match.start() if token == "," else end, "".join(reversed(stack))))
             del cuts[:-8]
     if (quote := text.find('"', end)) >= 0:
-        # A cut-off escape is at most six characters long.
+        # The text may end inside an escape sequence, which has at most six characters.
         ends = range(max(quote + 1, len(text) - 6), len(text) + 1)
         cuts += [(at, '"' + "".join(reversed(stack))) for at in ends]
     for at, ending in reversed(cuts):

@@ -1,4 +1,4 @@
-"""Write a new session file in the CLI's format. Never overwrites a file."""
+"""Write a new session file in the CLI's format. An existing file is never overwritten."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ import msgspec
 
 from geminids.config.paths import private_dir
 from geminids.errors import SessionError
-from geminids.gemini.protocol.journal.records import Message
+from geminids.gemini.protocol.journal.records import StoredMessage
 
 __all__ = ["answered_once", "write_session"]
 
 
 def write_session(
-    chats: Path, fields: Mapping[str, Any], messages: Iterable[Message], *, legacy: bool
+    chats: Path, fields: Mapping[str, Any], messages: Iterable[StoredMessage], *, legacy: bool
 ) -> tuple[str, Path]:
-    """Write the messages as a session with a new id; return the id and the file.
+    """Write the messages as a new session to the folder `chats`. Return the id of the session and
+    the path of its file.
 
-    `legacy`: one JSON object, for releases before 0.39; newer ones read it too. The file gets its name
-    only after all of it is on disk. Raises SessionError if it cannot be written.
+    `fields` are added to the header of the file. With `legacy`, the file has the format of CLI
+    releases before 0.39 (one JSON object), which newer releases can also read. The file gets its
+    final name only after it is completely written to disk. Raises `SessionError` if it cannot be
+    written.
     """
     now = datetime.now(UTC)
     stamp = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -40,30 +43,35 @@ def write_session(
     except OSError as error:
         raise SessionError(
             f"cannot write the session to {chats}: {error.strerror or error}",
-            hint="Make the folder writable.",
+            hint="Check the permissions of the folder, and the free disk space.",
         ) from None
     finally:
         draft.unlink(missing_ok=True)
 
 
 def _name(draft: Path, file: Path) -> None:
-    """Give the file its name; fails if another file has it."""
+    """Give the completely written file `draft` its final name, `file`.
+
+    Raises `OSError` if a file with this name exists.
+    """
     try:
         os.link(draft, file)
     except FileExistsError:
         raise
     except OSError:
-        # A file system without hard links.
+        # The file system may not support hard links.
         if file.exists():
             raise
         os.rename(draft, file)
 
 
-def answered_once(messages: Iterable[Message]) -> Iterator[Message]:
-    """Drop messages whose tool results are in an earlier message too.
+def answered_once(messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
+    """Yield the messages without duplicate tool results: a message is left out if an earlier
+    message already has all its results.
 
-    Since 0.54 the CLI stores a result in its call and also as a message, and makes a third message of
-    the two when it resumes: the API would then get each result twice for one call.
+    Since 0.54, the CLI stores each result twice: in its tool call, and as a separate message. When
+    the CLI resumes a session, it makes a message from the result in the call. Without this
+    function, the API would receive two results for one call.
     """
     answered: set[str] = set()
     for message in messages:
@@ -80,14 +88,20 @@ def answered_once(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _answered_id(part: Any) -> str | None:
-    """Return the id of the call that a part answers; None for other parts."""
+    """Return the id of the tool call whose result is in this content part. None if the part
+    contains no result.
+    """
     response = part.get("functionResponse") if isinstance(part, dict) else None
     call_id = response.get("id") if isinstance(response, dict) else None
     return call_id if isinstance(call_id, str) else None
 
 
 def _new_id(chats: Path) -> str:
-    """Make an id whose first eight characters are unique: the CLI confuses sessions that share them."""
+    """Return a new session id. No session in the folder `chats` has an id with the same first eight
+    characters.
+
+    The CLI confuses sessions whose ids start with the same eight characters.
+    """
     taken = os.listdir(chats)
     while True:
         session_id = str(uuid.uuid4())

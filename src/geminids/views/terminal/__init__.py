@@ -1,1 +1,1 @@
-"""Output in a terminal."""
+"""Show runs and chats in a terminal."""

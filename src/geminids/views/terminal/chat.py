@@ -1,4 +1,8 @@
-"""The live view of a chat turn: a run with folded thoughts, permission requests, a short footer."""
+"""Show a turn of a chat in the terminal while it runs.
+
+Thoughts are shortened to one line, the footer is short, and permission requests are shown. The view
+of a single run (`terminal.py`) differs in these three points.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +33,15 @@ _SUBJECTS = 3
 
 
 class ChatView(TerminalView):
-    """Shows one turn.
+    """Shows one turn of a chat.
 
-    `asked` has the ids of the permission requests so far, `thoughts` all thoughts.
+    `asked` has the ids of all permission requests of the turn, `thoughts` all thoughts of the
+    model.
     """
 
     within = "chat"
-    """The scope of an "always"."""
+    """How long the answer "always" to a permission request is valid: for this "chat" or this "run".
+    The word is shown in the question."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -46,7 +52,7 @@ class ChatView(TerminalView):
         self._since = self._clock()
 
     def ask(self, asked: PermissionAsked, *, whole: bool = False) -> None:
-        """Show a permission request."""
+        """Show a permission request: with `whole`, all of its lines; otherwise the first 40 lines."""
         self._below_text()
         self._screen.status(None)
         self._screen.gap()
@@ -55,19 +61,23 @@ class ChatView(TerminalView):
         self._screen.flush()
 
     def offer(self, asked: PermissionAsked, *, more: bool, reason: bool = False) -> None:
-        """Show the keys to answer with, and leave the cursor after the question."""
+        """Show the keys for the answer to a permission request.
+
+        `more` adds the key that shows all lines of the request. `reason` adds the key that denies
+        the request with a reason. The cursor stays at the end of the question.
+        """
         for line in choices(asked, more=more, reason=reason, within=self.within):
             self._screen.paragraph(line, indent=2)
         self._screen.text("  allow? ")
         self._screen.flush()
 
     def answered(self, answer: str) -> None:
-        """Write the answer after the question."""
+        """Write the user's answer after the question."""
         self._screen.text(f"{answer}\n")
         self._screen.flush()
 
-    def go_on(self) -> None:
-        """Leave a gap after the permission request."""
+    def end_question(self) -> None:
+        """Write an empty line below a permission request that was answered."""
         self._screen.gap()
         self._screen.flush()
 
@@ -89,13 +99,13 @@ class ChatView(TerminalView):
         elif isinstance(event, PermissionAsked):
             self.asked.add(event.id)
         elif isinstance(event, PermissionDecided) and event.decision != "deny" and event.id in self._calls:
-            # The tool starts now: its time does not include the wait for the answer.
+            # The tool starts only now, so its duration does not include the wait for the user.
             self._status.update(self._calls[event.id], self._clock())
         super()._handle(event)
         self._since = self._clock()
 
     def _fold(self) -> None:
-        """Show the thoughts so far in one line."""
+        """Show one line that summarizes the thoughts since the last call of this method."""
         if not self._folded:
             return
         spent = self._clock() - self._since
@@ -123,7 +133,7 @@ class ChatView(TerminalView):
 def _ending(event: Finished, whole: list[Styled]) -> list[Styled]:
     if event.outcome == "interrupted":
         first = Styled.assemble(("■ turn cancelled", "bold yellow"), f" after {duration(event.duration_ms)}")
-        # Without the reason: the user knows that they pressed Ctrl-C.
+        # Do not show the reason: the user has pressed Ctrl-C and knows it.
         return [first, *(line for line in whole[1:] if line.plain.startswith("ended ")), *amounts(event)]
     if event.outcome != "success" or event.failure is not None:
         return whole

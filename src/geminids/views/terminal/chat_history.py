@@ -1,4 +1,4 @@
-"""What a chat shows between its turns: tokens and cost, thoughts, and the last exchange."""
+"""Format what a chat shows between its turns: tokens and cost, thoughts, and the last question."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from rich.text import Text
 from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Thought, Usage
 from geminids.sessions.handover_format import without_handover
-from geminids.sessions.transcript import AgentText, Entry, Prompt
+from geminids.sessions.transcript import PromptEntry, TextEntry, TranscriptEntry
 from geminids.views.amounts import count, discarded, money
 from geminids.views.sanitize import clean, one_line
 
 __all__ = ["cost", "last_exchange", "thoughts"]
 
 _COUNTS = ("input", "cached", "output", "thinking")
-_ROWS = 6
+_MAX_LINES = 6
 
 
 def cost(turns: Sequence[Usage], costs: Sequence[Cost] = (), unused: Sequence[int] = ()) -> Iterator[Text]:
-    """The tokens of a chat by model, and its cost; a question mark is an unknown number.
+    """Yield the lines of a table with the tokens of a chat by model, and the chat's cost.
 
-    `unused` are the numbers of the requests whose answers the CLI discarded.
+    `turns` and `costs` are the tokens and the costs of all turns. `unused` are the numbers of the
+    requests whose answers the CLI did not use. In the table, "?" stands for an unknown number.
     """
     if not turns:
-        yield Text("no tokens yet: nothing was answered")
+        yield Text("no tokens yet: no prompt was answered")
         return
     by_model: dict[str, list[ModelUsage]] = {}
     for turn in turns:
@@ -55,8 +56,9 @@ def cost(turns: Sequence[Usage], costs: Sequence[Cost] = (), unused: Sequence[in
 
 
 def _total(costs: Sequence[Cost]) -> Cost:
-    """The sum of all turns. It is only as exact as the least exact turn."""
-    # A turn without requests, or with unknown cost, makes the sum an estimate.
+    """Return the sum of the costs of all turns. The sum is exact only if all costs are exact."""
+    # Leave out unknown costs, for example of a turn without requests; the sum is an estimate then.
+    # A turn with a missing price is not left out: it makes the sum unknown.
     known = [cost for cost in costs if cost.basis != "unknown" or cost.unpriced]
     paid, listed = [cost.usd for cost in known], [cost.list_price for cost in known]
     return Cost(
@@ -78,7 +80,7 @@ def _sum(uses: Sequence[Usage] | Sequence[ModelUsage], name: str) -> str:
 
 
 def thoughts(shown: Iterable[Thought]) -> Iterator[Text]:
-    """All thoughts in full."""
+    """Yield the lines of all thoughts of the model, not shortened."""
     is_empty = True
     for thought in shown:
         is_empty = False
@@ -88,19 +90,20 @@ def thoughts(shown: Iterable[Thought]) -> Iterator[Text]:
         yield Text("no thoughts: the model reported none")
 
 
-def last_exchange(entries: Iterable[Entry]) -> Iterator[Text]:
-    """The last prompt of a stored conversation and its answer, in a few dim lines."""
+def last_exchange(entries: Iterable[TranscriptEntry]) -> Iterator[Text]:
+    """Yield the last prompt of a stored conversation and the answer to this prompt, in at most 8
+    lines."""
     prompt, answer = "", ""
     for entry in entries:
         if entry.depth:
             continue
-        if isinstance(entry, Prompt):
+        if isinstance(entry, PromptEntry):
             prompt, answer = without_handover(entry.text), ""
-        elif isinstance(entry, AgentText):
+        elif isinstance(entry, TextEntry):
             answer = entry.text
     if prompt:
         yield Text(f"> {one_line(prompt, 200)}", "dim")
     rows = [row for row in clean(answer).splitlines() if row.strip()]
-    yield from (Text(row[:200], "dim") for row in rows[:_ROWS])
-    if len(rows) > _ROWS:
-        yield Text(f"… {count(len(rows) - _ROWS, 'more line')}", "dim")
+    yield from (Text(row[:200], "dim") for row in rows[:_MAX_LINES])
+    if len(rows) > _MAX_LINES:
+        yield Text(f"… {count(len(rows) - _MAX_LINES, 'more line')}", "dim")

@@ -1,4 +1,4 @@
-"""A permission request with all details: the exact command, or the exact change."""
+"""Format a permission request for the terminal, with the exact command or the exact change."""
 
 from __future__ import annotations
 
@@ -13,31 +13,39 @@ from geminids.views.sanitize import clean, one_line
 
 __all__ = ["choices", "is_cut", "question"]
 
-# The number of lines before `v` must be pressed to see the rest.
-_SHOWN = 40
-_WANTS = {"created": "make", "edited": "change", "deleted": "delete", "moved": "move"}
+# Only this many lines of a request are shown. The user can press `v` to see all of them.
+_MAX_LINES = 40
+_VERBS = {"created": "create", "edited": "change", "deleted": "delete", "moved": "move"}
 
 
 def question(asked: PermissionAsked, *, whole: bool = False) -> Iterator[Text]:
-    """The lines of a request, cut after a screenful unless `whole`; all text is sanitized."""
+    """Yield the lines of a permission request: all of them with `whole`, otherwise the first 40.
+
+    Control characters in the text are replaced.
+    """
     rows = list(_rows(asked))
-    yield Text.assemble(("? ", "bold yellow"), (_wants(asked), "bold"))
-    for row in rows if whole else rows[:_SHOWN]:
-        row.no_wrap = True  # the terminal wraps it, so nothing is cut
+    yield Text.assemble(("? ", "bold yellow"), (_summary(asked), "bold"))
+    for row in rows if whole else rows[:_MAX_LINES]:
+        row.no_wrap = True  # let the terminal wrap the line, so that no text is lost
         yield row
-    if not whole and len(rows) > _SHOWN:
-        yield Text(f"… {count(len(rows) - _SHOWN, 'more line')}: v shows all", "yellow")
+    if not whole and len(rows) > _MAX_LINES:
+        yield Text(f"… {count(len(rows) - _MAX_LINES, 'more line')}: v shows all", "yellow")
 
 
 def is_cut(asked: PermissionAsked) -> bool:
-    """Whether `question` cuts lines."""
-    return len(list(_rows(asked))) > _SHOWN
+    """Return whether the request has so many lines that `question` shows only the first ones."""
+    return len(list(_rows(asked))) > _MAX_LINES
 
 
 def choices(
     asked: PermissionAsked, *, more: bool = False, reason: bool = False, within: str = "chat"
 ) -> Iterator[Text]:
-    """The keys to answer with. A second line explains "always"; `within` names its scope."""
+    """Yield a line with the keys for the answer and, if offered, a line that explains "always".
+
+    `more` adds the key that shows all lines of the request. `reason` adds the key that denies the
+    request with a reason. `within` says how long the answer "always" is valid: for this "chat" or
+    this "run".
+    """
     short = [("y", "yes, once"), ("n", "no (or Enter)")]
     short += [("r", "no, with a reason")] if reason else []
     line = Text()
@@ -49,11 +57,11 @@ def choices(
         yield Text.assemble(("a", "bold cyan"), (f" always, in this {within}: {meaning}", "dim"))
 
 
-def _wants(asked: PermissionAsked) -> str:
+def _summary(asked: PermissionAsked) -> str:
     if asked.command is not None:
         return "the agent wants to run a command"
     if asked.changes:
-        kinds = {_WANTS[change.kind] for change in asked.changes}
+        kinds = {_VERBS[change.kind] for change in asked.changes}
         verb = kinds.pop() if len(kinds) == 1 else "change"
         return f"the agent wants to {verb} {count(len(asked.changes), 'file')}"
     return f"the agent wants to use {one_line(asked.tool)}"
@@ -83,7 +91,8 @@ def _change(change: Change, cwd: str | None) -> Iterator[Text]:
         yield Text("no lines to show", "dim")
         return
     for number, row in enumerate(_lines(change.diff)):
-        # The first two rows repeat the path above; later such a row is a line of the file.
+        # Skip the first two lines of the diff (`---`, `+++`), which repeat the path. Later in the
+        # diff, such a line is a line of the file.
         if number > 1 or not row.startswith(("--- ", "+++ ")):
             yield Text(row, _colour(row))
 
@@ -97,7 +106,8 @@ def _lines(text: str) -> list[str]:
 
 
 def _display_path(path: str, cwd: str | None) -> str:
-    """A path relative to the folder; the full path if it is outside."""
+    """Return a path relative to the folder `cwd`. If the path is outside of `cwd`, return the full
+    path."""
     full = os.path.normpath(os.path.join(cwd, path)) if cwd else path
     if cwd and os.path.commonpath((full, cwd)) == cwd:
         return one_line(os.path.relpath(full, cwd))

@@ -1,4 +1,8 @@
-"""The footer of a run: outcome, reason, hint, tokens and cost, and how to continue."""
+"""Format the last lines that the terminal shows for a run (the footer).
+
+The footer shows how the run ended, why, what to do about a failure, tokens and cost, and how to
+resume the session.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +18,22 @@ from geminids.outcome import Failure
 from geminids.views.amounts import count, discarded, duration, money, tokens
 from geminids.views.sanitize import clean, one_line
 
-__all__ = ["RunFacts", "amounts", "footer", "resume_words"]
+__all__ = ["RunFacts", "amounts", "footer", "resume_command_line"]
 
 _MARKS = {"success": ("✓", "bold green"), "failed": ("✗", "bold red"), "timed_out": ("✗", "bold red")}
 _OTHER_MARK = ("■", "bold yellow")
-_MOST_ENDED = 5
-_LONGEST_COMMAND = 40
-# A longer id is a uuid, whose first characters are enough.
-_SHORT = 35
+_MAX_ENDED = 5
+_MAX_COMMAND_LENGTH = 40
+# A longer session id is a UUID. Its first characters are enough to find it.
+_MAX_FULL_ID_LENGTH = 35
 
 
 @dataclass
 class RunFacts:
-    """What the footer needs from the events before the last."""
+    """What the footer needs besides the event `Finished`: options, and facts from earlier events.
+
+    `answered` is True if the model has answered something.
+    """
 
     offline: bool = False
     home: str = "user"
@@ -35,22 +42,26 @@ class RunFacts:
 
 
 def footer(event: Finished, facts: RunFacts) -> Iterator[Text]:
-    """The lines of the footer; `no_wrap` marks a line that must not be broken."""
+    """Yield the lines of the footer. A line that must not be wrapped has `no_wrap` set."""
     yield _head(event, facts)
     if event.failure is not None or event.outcome != "success":
         yield from _reason(event)
     if event.ended:
-        yield Text(_ended(event.ended), "yellow")
+        yield Text(_ended_text(event.ended), "yellow")
     yield from amounts(event)
     if event.session_id and facts.answered and not event.clear_session:
         cwd = facts.started.cwd if facts.started else None
-        resume = resume_words("run", event.session_id, offline=facts.offline, home=facts.home, cwd=cwd)
+        resume = resume_command_line("run", event.session_id, offline=facts.offline, home=facts.home, cwd=cwd)
         yield Text(f'resume: {resume} "…"', "dim", no_wrap=True)
         yield Text(f"transcript: {_transcript(event.session_id, facts)}", "dim", no_wrap=True)
 
 
 def amounts(event: Finished) -> Iterator[Text]:
-    """Tokens and cost of a run, and the answers that were not used."""
+    """Yield one line with the tokens and the cost of a run, and one line about answers of the model
+    that the CLI did not use.
+
+    A line without content is left out.
+    """
     used = tokens(event.usage) if event.usage is not None else ""
     costs = one_line(money(event.cost)) if event.cost is not None else ""
     if used or (costs and event.cost is not None and event.cost.basis != "unknown"):
@@ -103,32 +114,32 @@ def _details(failure: Failure) -> str:
     if failure.exit_code is not None:
         parts.append(f"exit code {failure.exit_code}")
     if failure.retry_after is not None:
-        parts.append(f"can be tried again in {duration(failure.retry_after * 1000)}")
+        parts.append(f"can be retried in {duration(failure.retry_after * 1000)}")
     elif failure.retryable:
-        parts.append("can be tried again")
+        parts.append("can be retried")
     return " · ".join(parts)
 
 
-def _ended(processes: tuple[EndedProcess, ...]) -> str:
+def _ended_text(processes: tuple[EndedProcess, ...]) -> str:
     shown = [
         _command(process.command) + (" (killed)" if process.signal == "KILL" else "")
-        for process in processes[:_MOST_ENDED]
+        for process in processes[:_MAX_ENDED]
     ]
-    if len(processes) > _MOST_ENDED:
-        shown.append(f"and {len(processes) - _MOST_ENDED} more")
+    if len(processes) > _MAX_ENDED:
+        shown.append(f"and {len(processes) - _MAX_ENDED} more")
     return f"ended {count(len(processes), 'process', 'processes')}: {', '.join(shown)}"
 
 
 def _command(words: str) -> str:
-    """The command line without the folder of its program, cut if it is long."""
+    """Return a command line without the folder of its program, truncated to 40 characters."""
     program, space, rest = words.partition(" ")
-    return one_line(f"{program.rpartition('/')[2]}{space}{rest}", _LONGEST_COMMAND)
+    return one_line(f"{program.rpartition('/')[2]}{space}{rest}", _MAX_COMMAND_LENGTH)
 
 
-def resume_words(command: str, session_id: str, *, offline: bool, home: str, cwd: str | None) -> str:
-    """A command that resumes the session when pasted.
+def resume_command_line(command: str, session_id: str, *, offline: bool, home: str, cwd: str | None) -> str:
+    """Return a `geminids` command that resumes the session, quoted for a shell.
 
-    It includes the folder and the home if needed.
+    `command` is "run" or "chat". The options `--offline`, `--home` and `--cwd` are added if needed.
     """
     words = ["geminids", command]
     if offline:
@@ -141,11 +152,16 @@ def resume_words(command: str, session_id: str, *, offline: bool, home: str, cwd
 
 
 def _transcript(session_id: str, facts: RunFacts) -> str:
-    """The command that shows the session.
+    """Return the command that shows the transcript of the session.
 
-    It finds sessions of any folder by the start of their id.
+    Of a long session id, the command contains only the start, which is enough to find the session.
     """
-    words = ["geminids", "sessions", "show", session_id[:8] if len(session_id) > _SHORT else session_id]
+    words = [
+        "geminids",
+        "sessions",
+        "show",
+        session_id[:8] if len(session_id) > _MAX_FULL_ID_LENGTH else session_id,
+    ]
     if facts.home != "user":
         words += ["--home", facts.home]
     return clean(shlex.join(words))

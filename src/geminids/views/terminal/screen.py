@@ -1,4 +1,7 @@
-"""A terminal with permanent lines and a status line below them; a pipe gets only the lines."""
+"""Write lines to a terminal, with a changing status line below them.
+
+If the output is not a terminal, there is no status line.
+"""
 
 from __future__ import annotations
 
@@ -12,45 +15,46 @@ from rich.text import Text
 
 __all__ = ["Screen"]
 
-_NARROW = 40
-_LONGEST_IN_A_PIPE = 1000
+_MIN_WIDTH = 40
+_MAX_LENGTH_IN_PIPE = 1000
 _ERASE_BELOW = "\x1b[J"
-# Index (ESC D) moves down, scrolls at the bottom of the screen, and keeps the column, unlike a
-# newline. Back up again, the position is saved. It stays valid when restored, because nothing
-# scrolls after that.
+# Go to the line below the text. ESC D moves down, scrolls at the bottom of the screen, and unlike a
+# newline, it keeps the column. Then move up again and save the position, which stays valid because
+# nothing scrolls after that.
 _DOWN = "\x1bD\x1b[A\x1b7\r\x1b[B"
 _BACK = "\x1b8"
-# For terminals that cannot show our symbols.
+# Replacements for our symbols, for terminals that cannot show them.
 _ASCII = str.maketrans(
     {"✓": "+", "✗": "x", "⊘": "-", "◌": "o", "■": "#", "·": "-", "→": "->", "…": "...", "“": '"', "”": '"'}
 )
 
 
 class Screen:
-    """Collects output until `flush`, which raises `BrokenPipeError` once if the reader is gone.
+    """Collects lines, text and a status line, and writes them to a terminal or a file in `flush`.
 
-    A full disk raises its own OSError, also once.
+    If the program that reads the output has ended, `flush` raises `BrokenPipeError` once. For
+    another problem, such as a full disk, it raises another OSError once.
 
-    The cursor always rests at the end of the text. The status line is drawn from there, and the
-    cursor moves back. So text is written as it comes, and erasing below the cursor erases the
-    status line.
+    The status line is drawn below the text, and then the cursor moves back to the end of the text.
+    So text can be written at any time, and the status line is erased by erasing everything after
+    the cursor.
     """
 
     def __init__(self, file: IO[str], *, terminal: bool | None = None, width: int | None = None) -> None:
         console = Console(file=file, force_terminal=terminal, width=width)
         is_tty = file.isatty() if terminal is None else terminal
-        plain = console.is_dumb_terminal or (is_tty and console.width < _NARROW)
+        plain = console.is_dumb_terminal or (is_tty and console.width < _MIN_WIDTH)
         self._console = console
-        self._paint = None if plain or console.color_system is None else _painter(console)
+        self._renderer = None if plain or console.color_system is None else _memory_console(console)
         self._file = file
         self._is_tty = is_tty
-        # With FORCE_COLOR, rich treats a pipe as a terminal: use colours, but no status line.
+        # With FORCE_COLOR, rich treats a pipe as a terminal. Then use colors, but no status line.
         self.live = is_tty and console.is_terminal and not plain and not console.legacy_windows
         encoding = getattr(file, "encoding", None) or "utf-8"
         self._encoding = None if encoding.lower().replace("-", "") == "utf8" else encoding
         self._out: list[str] = []
         self._end = "\n\n"
-        # The text of this line since its column was last counted.
+        # The text that was written to the current line after `_column` was last computed.
         self._row: list[str] = []
         self._column = 0
         self._shown: str | None = None
@@ -62,14 +66,14 @@ class Screen:
 
     @property
     def width(self) -> int | None:
-        """The columns of a line; None if lines are not cut.
+        """The number of columns that a line can use; None if the output is not a terminal.
 
-        Read each time, because windows are resized.
+        The terminal is asked for its width each time, because the user can resize the window.
         """
         return max(self._console.width - 1, 1) if self._is_tty else None
 
     def text(self, text: str) -> None:
-        """Write text unchanged; it may end within a line."""
+        """Write text unchanged. It does not need to end with a line break."""
         self._put(text)
         cut = text.rfind("\n")
         if cut >= 0:
@@ -77,12 +81,15 @@ class Screen:
         self._row.append(text[cut + 1 :])
 
     def line(self, *parts: Text, indent: int = 0) -> None:
-        """Write a separate line, cut to the width."""
+        """Write `parts` on a line of their own, truncated to the width of the terminal."""
         self.new_line()
         self._put(self._render(self._cut(_joined(indent, *parts))) + "\n")
 
     def paragraph(self, text: Text, *, indent: int = 0) -> None:
-        """Write text on separate lines, wrapped at words; with `no_wrap` the terminal wraps it."""
+        """Write text on lines of its own, wrapped at words.
+
+        If the text has `no_wrap` set, it is written on one line, which the terminal itself wraps.
+        """
         self.new_line()
         rows = [text]
         if self.width is not None and not text.no_wrap:
@@ -91,22 +98,22 @@ class Screen:
             self._put(self._render(_joined(indent, row)) + "\n")
 
     def new_line(self) -> None:
-        """End the current line, if any."""
+        """End the current line, unless the cursor is already at the start of a line."""
         if not self._end.endswith("\n"):
             self._put("\n")
             self._begin_row()
 
     def gap(self) -> None:
-        """Write an empty line, unless there is one already or the screen is empty."""
+        """Write an empty line, unless the last line is already empty or nothing was written yet."""
         self.new_line()
         if self._end != "\n\n":
             self._put("\n")
 
     def status(self, line: Text | None) -> None:
-        """Draw the status line, or erase it."""
+        """Show `line` as the status line below the text; with None, remove the status line."""
         if not self.live:
             return
-        if line is None or self._console.width < _NARROW:
+        if line is None or self._console.width < _MIN_WIDTH:
             self._erase()
             return
         drawn = self._render(self._cut(line))
@@ -114,14 +121,15 @@ class Screen:
             return
         if self._end.endswith("\n"):
             self._out.append(f"\r{drawn}{_ERASE_BELOW}\r")
-        elif self._is_full():
-            return  # after moving away and back, the terminal would not wrap
+        elif self._is_line_full():
+            return  # after moving the cursor away and back, the terminal would not wrap the text
         else:
             self._out.append(f"{_DOWN}{drawn}{_ERASE_BELOW}{_BACK}")
         self._shown = drawn
 
     def flush(self) -> None:
-        """Write the collected output at once."""
+        """Write everything that was collected since the last call. All of it is written in one
+        step."""
         text = "".join(self._out)
         self._out.clear()
         if not text or self._is_closed:
@@ -135,11 +143,11 @@ class Screen:
             self._is_closed = True
             if error.errno not in (errno.EPIPE, errno.EIO):
                 raise
-            # EPIPE comes from a pipe, EIO from a closed terminal.
+            # The reader has ended: a pipe reports EPIPE, a closed terminal reports EIO.
             raise BrokenPipeError(*error.args) from error
 
     def close(self) -> None:
-        """Leave the cursor at the start of an empty line; never raises."""
+        """Remove the status line, and move the cursor to the start of a new line. Never raises."""
         self._erase()
         self.new_line()
         try:
@@ -160,15 +168,13 @@ class Screen:
 
     def _erase(self) -> None:
         if self._shown is not None:
-            # The terminal may have echoed ^C at the start of the line.
+            # Go to the start of the line, because the terminal may have written ^C there.
             self._out.append("\r" + _ERASE_BELOW if self._end.endswith("\n") else _ERASE_BELOW)
             self._shown = None
 
-    def _is_full(self) -> bool:
-        """Whether the cursor is after the last column.
-
-        The terminal wraps only at the next letter.
-        """
+    def _is_line_full(self) -> bool:
+        """Return whether the current line is full, so that the terminal would write the next letter
+        on a new line."""
         width = self._console.width
         for letter in "".join(self._row):
             if letter == "\t":
@@ -180,21 +186,22 @@ class Screen:
         return self._column >= width
 
     def _cut(self, line: Text) -> Text:
-        line.truncate(self.width or _LONGEST_IN_A_PIPE, overflow="ellipsis")
+        line.truncate(self.width or _MAX_LENGTH_IN_PIPE, overflow="ellipsis")
         return line
 
     def _render(self, line: Text) -> str:
-        if self._paint is None:
+        if self._renderer is None:
             return line.plain
-        with self._paint.capture() as rendered:
-            self._paint.print(line, end="", soft_wrap=True)
+        with self._renderer.capture() as rendered:
+            self._renderer.print(line, end="", soft_wrap=True)
         return rendered.get()
 
 
-def _painter(console: Console) -> Console:
-    """A console with the same colours that writes to memory.
+def _memory_console(console: Console) -> Console:
+    """Return a copy of `console` that writes to memory.
 
-    Rich flushes its file at every capture.
+    The copy is used to render text, because with the real console, rich would flush the output file
+    each time.
     """
     return Console(
         file=StringIO(),

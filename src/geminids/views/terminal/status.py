@@ -1,7 +1,5 @@
-"""The current activity of a run and its duration: a state machine over events.
-
-The caller passes the time.
-"""
+"""Derive from the events of a run what the run is doing now, and for how long. The status line
+shows this."""
 
 from __future__ import annotations
 
@@ -23,109 +21,126 @@ from geminids.views.sanitize import one_line
 
 __all__ = ["RunActivity", "Status"]
 
-# No status while text arrives; it appears again after this many seconds without text.
-QUIET = 1.0
+# While the model's text arrives, there is no status line. It appears after this many seconds
+# without text.
+_QUIET_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunActivity:
-    """What the run is doing, and for how many seconds."""
+    """What a run is doing now (such as "thinking"), and for how many seconds."""
 
     text: str
     seconds: float
 
 
 class Status:
-    """Follows all events; `activity` is None while text arrives and after the end."""
+    """Tracks what a run is doing, from its events.
+
+    Each method receives the current time as `now`, in seconds.
+    """
 
     def __init__(self, now: float) -> None:
         self._text = "starting"
         self._since = now
         self._spawned = False
-        self._wrote: float | None = None
+        self._last_text: float | None = None
         self._retry: tuple[str, float] | None = None
-        self._held: tuple[str, float, float] | None = None
+        self._wait: tuple[str, float, float] | None = None
         self._tools: dict[str, ToolStarted] = {}
-        self._began: dict[str, float] = {}
+        self._tool_since: dict[str, float] = {}
         self._stopping: float | None = None
-        self._over = False
+        self._is_finished = False
 
     def update(self, event: Event, now: float) -> None:
-        """Handle an event. For pieces of text that came together, the last one is enough."""
+        """Update the activity after an event.
+
+        `now` is the time in seconds. If several `Text` events arrive together, it is enough to call
+        this for the last one.
+        """
         if isinstance(event, Notice):
-            self._noticed(event, now)
+            self._update_from_notice(event, now)
             return
         if isinstance(event, TokensUsed) and event.is_http_error:
-            return  # the notice before it reports the retry
-        self._retry = self._held = None
+            return  # the notice before this event has already set the retry
+        self._retry = self._wait = None
         if isinstance(event, Started):
             self._spawned = True
-            # A warm CLI has the prompt when `Started` comes.
-            self._change_to("thinking" if event.lane == "warm" else "starting", now)
+            # A warm CLI process has already received the prompt when `Started` comes.
+            self._change_to("thinking" if event.transport == "warm" else "starting", now)
         elif isinstance(event, Text):
             self._change_to("thinking", now)
-            self._wrote = now
+            self._last_text = now
         elif isinstance(event, Thought):
             subject = one_line(event.subject or "")
             self._change_to(f"thinking: {subject}" if subject else "thinking", now)
         elif isinstance(event, ToolStarted):
             self._change_to("thinking", now)
             self._tools[event.id] = event
-            self._began[event.id] = now
+            self._tool_since[event.id] = now
         elif isinstance(event, ToolFinished):
             self._tools.pop(event.id, None)
-            self._began.pop(event.id, None)
+            self._tool_since.pop(event.id, None)
             self._change_to("thinking", now)
         elif isinstance(event, Finished):
-            self._over = True
+            self._is_finished = True
         elif self._text == "starting":
             self._change_to("thinking", now)
 
     def stop(self, now: float) -> None:
-        """The run was asked to stop."""
+        """Set the activity to "stopping", because the run was asked to stop."""
         if self._stopping is None:
             self._stopping = now
 
     def activity(self, now: float) -> RunActivity | None:
-        """The activity at this time."""
-        if self._over:
+        """Return what the run is doing at the time `now`.
+
+        Return None while the model's text arrives and after the end of the run.
+        """
+        if self._is_finished:
             return None
         if self._stopping is not None:
             return RunActivity("stopping", now - self._stopping)
         if self._retry is not None:
             return RunActivity(self._retry[0], now - self._retry[1])
-        if self._held is not None and now < self._held[2]:
-            return RunActivity(self._held[0], now - self._held[1])
-        if self._wrote is not None and now - self._wrote < QUIET:
+        if self._wait is not None and now < self._wait[2]:
+            return RunActivity(self._wait[0], now - self._wait[1])
+        if self._last_text is not None and now - self._last_text < _QUIET_S:
             return None
         if self._tools:
-            return self._running(now)
+            return self._tool_activity(now)
         return RunActivity(self._text, now - self._since)
 
-    def _running(self, now: float) -> RunActivity:
-        """The tool that the run waits for: the first call, or the call that it made in turn."""
+    def _tool_activity(self, now: float) -> RunActivity:
+        """Return the activity "running <tool>" for the tool that the run waits for.
+
+        If several tools are running, this is the first one that does not itself wait for another
+        running tool. A tool that runs a subagent waits for the tools of that subagent.
+        """
         parents = {tool.parent for tool in self._tools.values()}
         leaves = [tool for tool in self._tools.values() if tool.id not in parents]
-        # Broken input could make tools each other's parents.
+        # If the input is damaged, two tools could each be the parent of the other one.
         tool = (leaves or list(self._tools.values()))[0]
         others = f" (and {len(leaves) - 1} more)" if len(leaves) > 1 else ""
-        return RunActivity(f"running {one_line(tool.title or tool.name)}{others}", now - self._began[tool.id])
+        return RunActivity(
+            f"running {one_line(tool.title or tool.name)}{others}", now - self._tool_since[tool.id]
+        )
 
     def _change_to(self, text: str, now: float) -> None:
-        """Change the activity.
+        """Set the activity to `text`, which starts at the time `now`.
 
-        A thought does not restart the clock: the model was thinking already.
+        A new thought does not reset the start time, because the model was already thinking.
         """
         if not (text.startswith("thinking:") and self._text.startswith("thinking")):
             self._since = now
         self._text = text
-        self._wrote = None
+        self._last_text = None
 
-    def _noticed(self, event: Notice, now: float) -> None:
+    def _update_from_notice(self, event: Notice, now: float) -> None:
         if event.code == "stall":
-            return  # our own notice: the activity stays the same
-        # Output of the CLI, even on stderr, means that it has loaded. Notices before the spawn are
-        # our own.
+            return  # a stall does not change the activity
+        # A notice after the start of the process comes from the CLI's output, so the CLI has
+        # loaded. Earlier notices come from geminids.
         if self._spawned and self._text == "starting":
             self._change_to("thinking", now)
         if event.retry is not None:
@@ -133,13 +148,13 @@ class Status:
         elif event.code == "gave_up":
             self._retry = None
         elif event.wait_s is not None:
-            # Only for this time: then the next attempt starts, or the request is sent.
-            reason = one_line(event.message.partition(": ")[2])
-            text = "waiting for the next attempt" if event.code == "next_attempt" else f"waiting: {reason}"
-            self._retry, self._held = None, (text, now, now + event.wait_s)
+            # After this time, the next attempt starts or the request is sent.
+            reason = one_line(event.wait_reason or "")
+            text = f"waiting: {reason}" if reason else "waiting for the next attempt"
+            self._retry, self._wait = None, (text, now, now + event.wait_s)
 
 
 def _retry_text(retry: Retry) -> str:
-    # After attempt n fails, retry n follows: the numbers are the same.
+    # The retry after failed attempt n is retry n, so the number is the same.
     number = "" if retry.attempt is None else f" {retry.attempt}"
     return f"retry{number} after {'no answer' if retry.http_status is None else f'HTTP {retry.http_status}'}"

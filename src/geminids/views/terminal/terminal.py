@@ -1,4 +1,4 @@
-"""The live view of a run in a terminal: text, tools, the current activity, and the footer."""
+"""Show a run in a terminal while it runs: the text, the tools, a status line, and a footer."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ __all__ = ["TerminalView"]
 _MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "denied": ("⊘", "yellow"), "cancelled": ("◌", "dim")}
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_FRAMES = "|/-\\"
-# Notices of the CLI about a request that failed for good.
+# The codes of notices about a failed request that the CLI does not retry again.
 _FAILED_REQUEST = ("api_error", "gave_up")
 _OFFLINE = "offline: the answers come from a script, not from a model; the CLI and its tools are real"
 
 
 class TerminalView:
-    """Shows events. Call `tick` ten times a second if `live` is true, and `close` at the end.
+    """Shows the events of a run in a terminal.
 
-    `show` and `tick` raise `BrokenPipeError` once if the reader is gone.
+    If `live` is true, call `tick` ten times a second. Call `close` at the end. `show` and `tick`
+    raise `BrokenPipeError` once if the program that reads the output has ended.
     """
 
     def __init__(
@@ -60,15 +61,18 @@ class TerminalView:
         self._titles: dict[str, str] = {}
         self._in_text = False
         self._held_notices: list[Notice] = []
-        """Notices about failed requests. They are dropped if the failure of the run comes next."""
+        """Notices about failed requests that are not shown yet.
+
+        If the run fails next, these notices are dropped, because the footer then shows the failure.
+        """
 
     @property
     def live(self) -> bool:
-        """Whether there is a status line, which needs ticks."""
+        """Whether there is a status line, so that `tick` must be called."""
         return self._screen.live
 
     def show(self, *events: Event) -> None:
-        """Show events, all in one write."""
+        """Show events. The output for all of them is written in one step."""
         pieces: list[Text] = []
         for event in events:
             if type(event) is Text:
@@ -80,21 +84,24 @@ class TerminalView:
         self.tick()
 
     def tick(self) -> None:
-        """Redraw the status line."""
+        """Update the status line, and write all output that was collected."""
         self._screen.status(self._spinner())
         self._screen.flush()
 
     def stopping(self) -> None:
-        """The run was asked to stop."""
+        """Show "stopping" in the status line, because the run was asked to stop."""
         self._status.stop(self._clock())
         self.tick()
 
     def close(self) -> None:
-        """Finish the output; never raises."""
+        """Remove the status line and finish the output. Never raises."""
         self._screen.close()
 
     def _write_text(self, pieces: list[Text]) -> None:
-        """Write pieces of text joined: many small writes would be slow."""
+        """Write pieces of the model's text in one step, because many small writes would be slow.
+
+        This empties the list `pieces`.
+        """
         if not pieces:
             return
         self._status.update(pieces[-1], self._clock())
@@ -153,7 +160,7 @@ class TerminalView:
             self._remark("!", event)
 
     def _below_text(self) -> None:
-        """Leave a gap between text and the block of tools and notices."""
+        """Write an empty line before a tool or a notice, if the last output was the model's text."""
         if self._in_text:
             self._screen.gap()
             self._in_text = False
@@ -205,7 +212,7 @@ class TerminalView:
         return Styled.assemble((f"{frame} ", "cyan"), text, (time_spent, "dim"))
 
     def _fitting(self, title: str, before: int, after: str) -> Styled:
-        """Cut the title, so that `after` fits in the line."""
+        """Truncate the title, so that `before` columns, the title and `after` fit in one line."""
         styled = Styled(title)
         if self._screen.width is not None:
             styled.truncate(max(self._screen.width - before - cell_len(after), 8), overflow="ellipsis")

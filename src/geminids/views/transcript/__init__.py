@@ -1,1 +1,1 @@
-"""Conversations as text, Markdown and HTML."""
+"""Show stored conversations in a terminal, as Markdown, or as HTML."""

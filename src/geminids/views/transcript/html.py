@@ -1,4 +1,4 @@
-"""A stored session as one HTML file: no script, no external resource, all text escaped."""
+"""Write a stored session as one HTML file, without scripts and without external resources."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import re
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from geminids.sessions.transcript import AgentText, Entry, Media, Prompt, Remark, Thought, Tool, TurnEnd
+from geminids.sessions.transcript import (
+    Media,
+    PromptEntry,
+    RemarkEntry,
+    TextEntry,
+    ThoughtEntry,
+    ToolEntry,
+    TranscriptEntry,
+    TurnEnd,
+)
 from geminids.views.sanitize import clean, one_line
 from geminids.views.transcript.html_page import escaped, page_head
-from geminids.views.transcript.transcript import MARKS, facts_of, taken_by
+from geminids.views.transcript.transcript import MARKS, tool_facts, turn_summary
 
 __all__ = ["html"]
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
-_LONGEST_IMAGE = 10_000_000
+_MAX_IMAGE_LENGTH = 10_000_000
 _FENCE = re.compile(r"(?m)^(`{3,})[^`\n]*\n(.*?)(?:^\1`*[ \t]*$|\Z)", re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`|\*\*([^*\n]+)\*\*")
 _HEADING = re.compile(r"(?m)^#{1,6} (.+)$")
@@ -54,8 +63,8 @@ ins,del{text-decoration:none;display:block}ins{background:var(--add)}del{backgro
 """
 
 
-def html(title: str, facts: str, entries: Iterable[Entry]) -> Iterator[str]:
-    """Yield the document piece by piece."""
+def html(title: str, facts: str, entries: Iterable[TranscriptEntry]) -> Iterator[str]:
+    """Yield the parts of the HTML document for a session. `facts` is the line below the title."""
     yield page_head(one_line(title), one_line(facts, 2000), _STYLE, images=True)
     depth = 0
     for entry in entries:
@@ -66,26 +75,26 @@ def html(title: str, facts: str, entries: Iterable[Entry]) -> Iterator[str]:
     yield "</div>\n" * depth + "</main>\n<footer>Made by geminids.</footer></body></html>\n"
 
 
-def _entry_html(entry: Entry) -> Iterator[str]:
-    if isinstance(entry, Prompt):
+def _entry_html(entry: TranscriptEntry) -> Iterator[str]:
+    if isinstance(entry, PromptEntry):
         images = "".join(map(_image, entry.media))
-        yield f'<div class="you">{_rich(entry.text)}{images}</div>\n'
-    elif isinstance(entry, AgentText):
-        yield f'<div class="answer">{_rich(entry.text)}</div>\n'
-    elif isinstance(entry, Thought):
+        yield f'<div class="you">{_render_markdown(entry.text)}{images}</div>\n'
+    elif isinstance(entry, TextEntry):
+        yield f'<div class="answer">{_render_markdown(entry.text)}</div>\n'
+    elif isinstance(entry, ThoughtEntry):
         joint = ": " if entry.subject and entry.text else ""
         yield f'<div class="thought">{escaped(f"{entry.subject}{joint}{entry.text}".strip())}</div>\n'
-    elif isinstance(entry, Tool):
+    elif isinstance(entry, ToolEntry):
         yield _tool(entry)
-    elif isinstance(entry, Remark):
+    elif isinstance(entry, RemarkEntry):
         level = entry.level if entry.level in ("error", "warning") else "info"
         yield f'<div class="remark {level}">{escaped(entry.text)}</div>\n'
-    elif isinstance(entry, TurnEnd) and (summary := taken_by(entry)):
+    elif isinstance(entry, TurnEnd) and (summary := turn_summary(entry)):
         yield f'<div class="turn">{escaped(summary)}</div>\n'
 
 
-def _tool(entry: Tool) -> str:
-    facts = facts_of(entry)
+def _tool(entry: ToolEntry) -> str:
+    facts = tool_facts(entry)
     head = f"<b>{MARKS[entry.status]}</b> <span>{escaped(one_line(entry.title))}</span>"
     head += f"<i>{escaped(facts)}</i>" if facts else ""
     diffs = [change.diff for change in entry.changes if change.diff]
@@ -108,25 +117,32 @@ def _diff(diff: str) -> str:
 
 
 def _image(media: Media) -> str:
-    """An image of a type that cannot contain a script; for other files only the type."""
-    fits = media.media_type in _IMAGES and len(media.data) <= _LONGEST_IMAGE
+    """Return the HTML for an image in a prompt.
+
+    Only images of types that cannot contain scripts are shown. For any other file, show only its
+    type.
+    """
+    fits = media.media_type in _IMAGES and len(media.data) <= _MAX_IMAGE_LENGTH
     if fits and _BASE64.fullmatch(media.data):
         return f'<img alt="{media.media_type}" src="data:{media.media_type};base64,{media.data}">'
     return f'<div class="dim">{escaped(one_line(media.media_type, 100))}</div>'
 
 
-def _rich(text: str) -> str:
-    """Render a safe part of Markdown: code blocks, code, bold, headings. Links remain text."""
+def _render_markdown(text: str) -> str:
+    """Convert Markdown to HTML: code blocks, inline code, bold text and headings.
+
+    Links remain text.
+    """
     shown, at = [], 0
     text = clean(text).strip("\n")
     for block in _FENCE.finditer(text):
-        shown += [_marked(text[at : block.start()].strip("\n")), f"<pre>{escape(block[2])}</pre>"]
+        shown += [_render_inline(text[at : block.start()].strip("\n")), f"<pre>{escape(block[2])}</pre>"]
         at = block.end()
-    return "".join([*shown, _marked(text[at:].lstrip("\n"))])
+    return "".join([*shown, _render_inline(text[at:].lstrip("\n"))])
 
 
-def _marked(text: str) -> str:
-    # Escape first: only our own tags are added afterwards.
+def _render_inline(text: str) -> str:
+    # Escape the text first, so that it contains only the tags that are added here.
     return _HEADING.sub(r"<b>\1</b>", _INLINE.sub(_inline, escape(text)))
 
 

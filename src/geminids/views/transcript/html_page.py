@@ -1,4 +1,4 @@
-"""The frame of a self-contained HTML page: no script, no external resource."""
+"""Build the start of an HTML page that needs no other files and contains no scripts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ __all__ = ["escaped", "page_head"]
 
 
 def page_head(title: str, subtitle: str, style: str, *, images: bool = False) -> str:
-    """The page up to its content; `images` allows embedded images."""
-    # The browser enforces it too: no script and no request, whatever the page contains.
+    """Return the HTML of a page from its beginning up to its content, with a heading.
+
+    `style` is CSS. With `images`, the page may contain embedded images.
+    """
+    # With this policy, the browser runs no script and sends no request, even if the text of a
+    # session could insert HTML into the page.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; {'img-src data:; ' if images else ''}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
@@ -24,5 +28,5 @@ def page_head(title: str, subtitle: str, style: str, *, images: bool = False) ->
 
 
 def escaped(text: str) -> str:
-    """Text for a page, without control characters."""
+    """Escape text for HTML, and replace its control characters."""
     return escape(clean(text))

@@ -1,4 +1,7 @@
-"""A stored session as Markdown, for a pull request: tools and thoughts are folded."""
+"""Write a stored session as Markdown, for example for a pull request.
+
+The details of tool calls and thoughts are collapsed (`<details>`).
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,32 @@ import re
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from geminids.sessions.transcript import AgentText, Entry, Prompt, Remark, Thought, Tool, TurnEnd
+from geminids.sessions.transcript import (
+    PromptEntry,
+    RemarkEntry,
+    TextEntry,
+    ThoughtEntry,
+    ToolEntry,
+    TranscriptEntry,
+    TurnEnd,
+)
 from geminids.views.sanitize import clean, one_line
-from geminids.views.transcript.transcript import MARKS, facts_of, taken_by
+from geminids.views.transcript.transcript import MARKS, tool_facts, turn_summary
 
 __all__ = ["markdown"]
 
-# A tilde fence counts only without indent: an indented row may be part of a paragraph, where tildes
-# mean nothing.
+# The line that starts or ends a code block (a fence). A fence of tildes counts only without indent:
+# an indented line may be part of a paragraph, where tildes have no meaning.
 _FENCE = re.compile(r"( *)(`{3,})[^`]*|()(~{3,}).*")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _SPAN = re.compile(r"`[^`]*`")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
-def markdown(title: str, facts: str, entries: Iterable[Entry]) -> Iterator[str]:
-    """Yield the document piece by piece.
+def markdown(title: str, facts: str, entries: Iterable[TranscriptEntry]) -> Iterator[str]:
+    """Yield the parts of the Markdown document for a session. `facts` is the line below the title.
 
-    No entry can close a fold or fence of ours, or add HTML.
+    The text of a session cannot end our code blocks and collapsed parts, and cannot add HTML.
     """
     yield f"# {_plain(title)}\n\n{_plain(facts)}\n"
     for entry in entries:
@@ -33,26 +44,26 @@ def markdown(title: str, facts: str, entries: Iterable[Entry]) -> Iterator[str]:
             yield "\n" + "".join(f"{quote}{row}".rstrip() + "\n" for row in text.split("\n"))
 
 
-def _rows(entry: Entry) -> Iterator[str]:
-    if isinstance(entry, Prompt):
+def _rows(entry: TranscriptEntry) -> Iterator[str]:
+    if isinstance(entry, PromptEntry):
         yield "**You:**" if not entry.depth else "**To the agent:**"
         yield ""
         yield from (f"> {row}".rstrip() for row in sanitised(entry.text).split("\n"))
         yield from (f"> *{_plain(media.media_type)}*" for media in entry.media)
-    elif isinstance(entry, AgentText):
+    elif isinstance(entry, TextEntry):
         yield sanitised(entry.text)
-    elif isinstance(entry, Thought):
+    elif isinstance(entry, ThoughtEntry):
         yield from _fold(f"Thought: {entry.subject}" if entry.subject else "Thought", [entry.text])
-    elif isinstance(entry, Tool):
-        facts = facts_of(entry)
+    elif isinstance(entry, ToolEntry):
+        facts = tool_facts(entry)
         title = f"{MARKS[entry.status]} {entry.title}" + (f" ({facts})" if facts else "")
         diffs = [change.diff for change in entry.changes if change.diff]
         blocks = [("diff", diff) for diff in diffs]
         blocks += [("", text) for text in (entry.error, None if diffs else entry.output) if text]
         yield from _fold(title, [_fenced(kind, text) for kind, text in blocks], code=True)
-    elif isinstance(entry, Remark):
+    elif isinstance(entry, RemarkEntry):
         yield f"*{_plain(entry.level)}: {_plain(entry.text)}*"
-    elif isinstance(entry, TurnEnd) and (summary := taken_by(entry)):
+    elif isinstance(entry, TurnEnd) and (summary := turn_summary(entry)):
         yield f"<sub>{escape(summary)}</sub>"
 
 
@@ -67,7 +78,10 @@ def _fold(summary: str, inner: Iterable[str], *, code: bool = False) -> Iterator
 
 
 def _fenced(kind: str, text: str) -> str:
-    """A code block whose fence is longer than any fence in the text."""
+    """Return `text` as a code block of the language `kind`.
+
+    No line of the text can end the block.
+    """
     body = clean(text).strip("\n")
     longest = max((len(run) for run in re.findall("`+", body)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -75,7 +89,9 @@ def _fenced(kind: str, text: str) -> str:
 
 
 def sanitised(text: str) -> str:
-    """Markdown without HTML: tags become text. Text with ambiguous code blocks is shown as code.
+    """Escape the HTML tags in a Markdown text, except in code.
+
+    If it is not clear which lines are code blocks, the whole text becomes one code block.
 
     >>> sanitised("a <b>x</b> and `<T>`")
     'a &lt;b>x&lt;/b> and `<T>`'
@@ -84,17 +100,20 @@ def sanitised(text: str) -> str:
     rows = list(_mark_code(text.split("\n")))
     outside = [row for row, inside in rows if not inside]
     if any("```" in row or "~~~" in row for row in outside):
-        # A renderer might see a fence here that we do not: then code and text would be swapped
-        # after it.
+        # A Markdown renderer might start a code block here although we do not. Then it would treat
+        # text after it as code, and code as text.
         return _fenced("", text)
-    # A renderer might see inline code at other places than we do: then treat nothing as code.
+    # If a renderer might find inline code at other places than we do, treat nothing as inline code.
     careful = any(row.count("`") % 2 or "``" in row or "\\`" in row for row in outside)
     shown = [row if inside and not careful else _without_tags(row, careful) for row, inside in rows]
     return "\n".join(shown)
 
 
 def _mark_code(rows: list[str]) -> Iterator[tuple[str, bool]]:
-    """Each row, and whether it is in a code block. An unclosed block without indent is closed."""
+    """Yield each line of a Markdown text, and whether it is in a code block.
+
+    If a code block without indent does not end, also yield a line that ends the block.
+    """
     at = 0
     while at < len(rows):
         indent, fence = _fence(rows[at])
@@ -116,9 +135,11 @@ def _fence(row: str) -> tuple[str, str]:
 
 
 def _end_of(rows: list[str], start: int, indent: str, fence: str) -> int | None:
-    """The row that ends a code block.
+    """Return the number of the line that ends the code block that begins at line `start`. Return
+    None if the code block does not end.
 
-    An indented block may be part of a list and ends with it, so all its rows must be indented.
+    An indented code block can be part of a list item. Such a code block must end before the first
+    line without the indent, because the list item ends there.
     """
     closing = re.compile(rf"{indent or ' {0,3}'}{fence}{fence[0]}*[ \t]*")
     for number, row in enumerate(rows[start + 1 :], start + 1):
@@ -140,5 +161,5 @@ def _without_tags(row: str, careful: bool) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text in one line, with Markdown escaped."""
+    """Return the text on one line, with the special characters of Markdown escaped."""
     return _SPECIAL.sub(r"\\\1", one_line(text))

@@ -1,4 +1,4 @@
-"""A stored session in a terminal: prompts and answers, a line per tool, subagents indented."""
+"""Show a stored session in a terminal. The entries of subagents are indented."""
 
 from __future__ import annotations
 
@@ -10,27 +10,35 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from geminids.events.model import Change, Usage
-from geminids.sessions.transcript import AgentText, Entry, Prompt, Remark, Thought, Tool, TurnEnd
+from geminids.sessions.transcript import (
+    PromptEntry,
+    RemarkEntry,
+    TextEntry,
+    ThoughtEntry,
+    ToolEntry,
+    TranscriptEntry,
+    TurnEnd,
+)
 from geminids.views.amounts import count, tokens
 from geminids.views.sanitize import clean, one_line
 from geminids.views.terminal.screen import Screen
 
-__all__ = ["MARKS", "TranscriptView", "facts_of", "taken_by"]
+__all__ = ["MARKS", "TranscriptView", "tool_facts", "turn_summary"]
 
 MARKS = {"ok": "✓", "failed": "✗", "denied": "⊘", "cancelled": "◌", "unfinished": "◌"}
 _STYLES = {"ok": "green", "failed": "red", "denied": "yellow", "cancelled": "dim", "unfinished": "dim"}
 _LEVELS = {"error": "red", "warning": "yellow"}
-_FOLDED_OUTPUT = 3
-_FOLDED_DIFF = 8
+_FOLDED_OUTPUT_LINES = 3
+_FOLDED_DIFF_LINES = 8
 _INDENT = 4
 _SIGNS = {"+": "green", "-": "red", "@": "cyan"}
 _BREAKS = "\r\n"
-# The longest folded line; more does not fit in any terminal.
-_LONGEST = 4000
+# The number of characters of a line that are shown without `--full`. No terminal is wider.
+_MAX_LINE_LENGTH = 4000
 
 
-def taken_by(turn: TurnEnd) -> str:
-    """Models and tokens of a turn in one line; empty if nothing is known."""
+def turn_summary(turn: TurnEnd) -> str:
+    """Format the models and the tokens of a turn in one line; empty if both are unknown."""
     used = Usage(input=turn.input, cached=turn.cached, output=turn.output, thinking=turn.thinking)
     parts = [", ".join(map(one_line, turn.models))]
     if turn.requests > 1:
@@ -41,8 +49,8 @@ def taken_by(turn: TurnEnd) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def facts_of(tool: Tool) -> str:
-    """Details of a call: status, exit code, changed lines."""
+def tool_facts(tool: ToolEntry) -> str:
+    """Format details of a tool call in one line: status, exit code, and number of changed lines."""
     parts: list[str] = [] if tool.status == "ok" else [tool.status]
     if tool.exit_code:
         parts.append(f"exit code {tool.exit_code}")
@@ -51,14 +59,18 @@ def facts_of(tool: Tool) -> str:
 
 
 def _extent(change: Change) -> str:
-    """The number of lines that a change added and removed."""
+    """Format how many lines a change of a file added and removed, as in "+3 -1"."""
     rows = [row for row in (change.diff or "").splitlines() if not row.startswith(("+++", "---"))]
     added, removed = (sum(row.startswith(sign) for row in rows) for sign in "+-")
     return f"{'new, ' if change.kind == 'created' else ''}+{added} -{removed}"
 
 
 class TranscriptView:
-    """Writes entries as they come; raises `BrokenPipeError` if the reader is gone."""
+    """Writes the entries of a session to a terminal, each as soon as `show` receives it.
+
+    Without `full`, long outputs and diffs are shortened. The methods of this class raise
+    `BrokenPipeError` if the program that reads the output has ended.
+    """
 
     def __init__(
         self,
@@ -70,54 +82,55 @@ class TranscriptView:
     ) -> None:
         self._screen = Screen(file or sys.stdout, terminal=terminal, width=width)
         self._full = full
-        self._last: type[Entry] | None = None
+        self._last: type[TranscriptEntry] | None = None
         self._folded = False
 
     def head(self, title: str, *facts: str) -> None:
-        """Write the heading."""
+        """Write the title, and each fact about the session on a line below it."""
         self._screen.paragraph(Text(one_line(title), "bold"))
         for fact in facts:
             self._screen.paragraph(Text(one_line(fact, 2000), "dim"))
         self._screen.flush()
 
-    def show(self, entries: Iterable[Entry]) -> None:
+    def show(self, entries: Iterable[TranscriptEntry]) -> None:
         for entry in entries:
             indent = min(entry.depth, 5) * _INDENT
-            if isinstance(entry, TurnEnd) and not taken_by(entry):
+            if isinstance(entry, TurnEnd) and not turn_summary(entry):
                 continue
-            # No gap between tools, or between thoughts.
-            if type(entry) is not self._last or not isinstance(entry, Tool | Thought):
+            # Write no empty line between two tools, or between two thoughts.
+            if type(entry) is not self._last or not isinstance(entry, ToolEntry | ThoughtEntry):
                 self._screen.gap()
             self._last = type(entry)
             self._entry(entry, indent)
             self._screen.flush()
 
     def foot(self, *lines: str) -> None:
-        """Write the last lines, such as how to resume."""
+        """Write the last lines, such as the command that resumes the session."""
         self._screen.gap()
         if self._folded:
-            self._screen.paragraph(Text("--full shows folded output", "dim"))
+            self._screen.paragraph(Text("use --full to show the complete output of tools", "dim"))
         for line in lines:
             self._screen.paragraph(Text(line, "dim", no_wrap=True))
         self._screen.flush()
 
-    def _entry(self, entry: Entry, indent: int) -> None:
-        if isinstance(entry, Prompt):
+    def _entry(self, entry: TranscriptEntry, indent: int) -> None:
+        if isinstance(entry, PromptEntry):
             self._prompt(entry, indent)
-        elif isinstance(entry, AgentText):
+        elif isinstance(entry, TextEntry):
             self._answer(entry.text, indent)
-        elif isinstance(entry, Thought):
+        elif isinstance(entry, ThoughtEntry):
             self._thought(entry, indent)
-        elif isinstance(entry, Tool):
+        elif isinstance(entry, ToolEntry):
             self._tool(entry, indent)
-        elif isinstance(entry, Remark):
+        elif isinstance(entry, RemarkEntry):
             style = _LEVELS.get(entry.level, "dim")
             self._screen.paragraph(Text(f"! {clean(entry.text).strip()}", style), indent=indent)
-        elif summary := taken_by(entry):
+        elif summary := turn_summary(entry):
             self._screen.paragraph(Text(summary, "dim"), indent=indent)
 
-    def _prompt(self, entry: Prompt, indent: int) -> None:
-        """Show a prompt, with its id for `sessions fork --at`."""
+    def _prompt(self, entry: PromptEntry, indent: int) -> None:
+        """Show a prompt and the start of its message id, because `sessions fork --at` needs this
+        id."""
         message_id = "" if entry.depth else one_line(entry.message)[:8]
         rows = clean(entry.text).strip("\n").splitlines() or [""]
         for number, row in enumerate(rows):
@@ -136,7 +149,7 @@ class TranscriptView:
         for row in shown.splitlines():
             self._screen.paragraph(Text(row), indent=indent)
 
-    def _thought(self, entry: Thought, indent: int) -> None:
+    def _thought(self, entry: ThoughtEntry, indent: int) -> None:
         separator = ": " if entry.subject and entry.text else ""
         if self._full:
             text = f"{clean(entry.subject)}{separator}{clean(entry.text)}".strip()
@@ -145,8 +158,8 @@ class TranscriptView:
         text = one_line(f"{entry.subject}{separator}{entry.text}", 2000)
         self._screen.line(Text(f"∙ {text}", "dim italic"), indent=indent + 2)
 
-    def _tool(self, entry: Tool, indent: int) -> None:
-        facts = facts_of(entry)
+    def _tool(self, entry: ToolEntry, indent: int) -> None:
+        facts = tool_facts(entry)
         facts = f"  {facts}" if facts else ""
         title = Text(one_line(entry.title))
         if self._screen.width is not None:
@@ -162,27 +175,27 @@ class TranscriptView:
             self._block(entry.output, "dim", indent + 6)
 
     def _block(self, text: str, style: str, indent: int) -> None:
-        """Show the first lines, or with `--full` the whole text.
+        """Show the first three lines of the output of a tool, or with `--full` all lines.
 
-        It is one `Text`: one per line would be slow.
+        All lines are in one `Text` object, because one object for each line would be slow.
         """
         if self._full:
             full_text = clean(text).strip("\n").expandtabs(4).replace("\n", "\n" + " " * indent)
             self._screen.paragraph(Text(full_text, style, no_wrap=True), indent=indent)
             return
-        *rows, rest = f"{text.strip(_BREAKS)}\n".split("\n", _FOLDED_OUTPUT)
+        *rows, rest = f"{text.strip(_BREAKS)}\n".split("\n", _FOLDED_OUTPUT_LINES)
         for row in rows:
-            self._screen.line(Text(clean(row[:_LONGEST]).expandtabs(4), style), indent=indent)
+            self._screen.line(Text(clean(row[:_MAX_LINE_LENGTH]).expandtabs(4), style), indent=indent)
         self._fold_note(rest.count("\n"), indent)
 
     def _diff(self, rows: list[str], indent: int) -> None:
-        for row in rows if self._full else rows[:_FOLDED_DIFF]:
+        for row in rows if self._full else rows[:_FOLDED_DIFF_LINES]:
             styled = Text(row, _SIGNS.get(row[:1], "dim"), no_wrap=True)
             if self._full:
                 self._screen.paragraph(styled, indent=indent)
             else:
                 self._screen.line(styled, indent=indent)
-        self._fold_note(0 if self._full else len(rows) - _FOLDED_DIFF, indent)
+        self._fold_note(0 if self._full else len(rows) - _FOLDED_DIFF_LINES, indent)
 
     def _fold_note(self, rows: int, indent: int) -> None:
         if rows > 0:
@@ -191,6 +204,7 @@ class TranscriptView:
 
 
 def _without_head(diff: str) -> list[str]:
-    """The lines of a diff without those that name the file, which is in the tool's line."""
+    """Return the lines of a diff without those that contain the file name, because the line above
+    the diff already shows this name."""
     rows = clean(diff).strip("\n").expandtabs(4).split("\n")
     return [row for row in rows if not row.startswith(("Index: ", "=====", "--- ", "+++ "))]

@@ -1,1 +1,1 @@
-"""Usage reports."""
+"""Show usage reports: a table, charts and an HTML page."""

@@ -1,4 +1,7 @@
-"""`geminids usage` as an HTML page with plots: no script, no external resource, escaped text."""
+"""Write the report of `geminids usage` as an HTML page with charts.
+
+The page contains no scripts and needs no other files.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from html import escape
 from geminids.views.amounts import count
 from geminids.views.sanitize import one_line
 from geminids.views.transcript.html_page import escaped, page_head
-from geminids.views.usage.notes import cost, digits_of, notes, short
+from geminids.views.usage.notes import cost, money_digits, notes, short_number
 from geminids.views.usage.plots import bars, columns
 from geminids.views.usage.usage import Key, Report
 
 __all__ = ["html"]
 
-_MOST_ROWS = 2000
+_MAX_ROWS = 2000
 _STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1d2127;--dim:#667080;--line:#dfe3e8;--box:#f5f6f8;
 --c0:#3b6fd4;--c1:#e08a2e;--c2:#2f9e6e;--c3:#b5529b;--c4:#c9453f;--c5:#6a5acd;--c6:#8a8f98}
@@ -58,12 +61,12 @@ _NUMBERS = {
     "tool": "tool",
     "total": "total",
 }
-# Columns that are left out if they are empty.
+# The columns that are left out if all their numbers are 0.
 _RARE = ("other_requests", "discarded_requests", "tool")
 
 
 def html(report: Report) -> Iterator[str]:
-    """Yield the document piece by piece."""
+    """Yield the parts of the HTML page for a usage report."""
     yield page_head("Gemini CLI usage", _period(report), _STYLE)
     yield _cards(report)
     yield from columns(report)
@@ -96,10 +99,13 @@ def _cards(report: Report) -> str:
     if total.discarded_requests:
         requests += f", {total.discarded_requests:,} of them discarded"
     facts = (
-        (cost(total, digits_of(total)), "list price" if report.prices is None else "by your prices"),
-        (short(total.total), "tokens"),
-        (short(total.input), cached),
-        (short(total.output + total.thinking), f"output, {short(total.thinking)} of it thinking"),
+        (cost(total, money_digits(total)), "list price" if report.prices is None else "by your prices"),
+        (short_number(total.total), "tokens"),
+        (short_number(total.input), cached),
+        (
+            short_number(total.output + total.thinking),
+            f"output, {short_number(total.thinking)} of it thinking",
+        ),
         (f"{total.requests:,}", requests),
     )
     cells = "".join(
@@ -116,8 +122,8 @@ def _table(report: Report) -> Iterator[str]:
     heads += "".join(f"<th>{_NUMBERS[name]}</th>" for name in names)
     yield f'<h2>By {" and ".join(by)}</h2>\n<div class="wide"><table><thead><tr>{heads}<th>cost</th></tr></thead>\n'
     yield "<tbody>\n"
-    digits = digits_of(report.total)
-    for row in report.rows[-_MOST_ROWS:]:
+    digits = money_digits(report.total)
+    for row in report.rows[-_MAX_ROWS:]:
         cells = zip(by, row.keys, strict=True)
         yield "<tr>" + "".join(f'<td class="k {key}">{escaped(one_line(value))}</td>' for key, value in cells)
         yield "".join(f"<td>{getattr(row, name):,}</td>" for name in names)
@@ -125,8 +131,8 @@ def _table(report: Report) -> Iterator[str]:
     yield f'</tbody><tfoot><tr><td class="k" colspan="{max(len(by), 1)}">total</td>'
     yield "".join(f"<td>{getattr(report.total, name):,}</td>" for name in names)
     yield f"<td>{escape(cost(report.total, digits))}</td></tr></tfoot></table></div>\n"
-    if len(report.rows) > _MOST_ROWS:
-        yield f'<p class="dim">The last {_MOST_ROWS:,} of {len(report.rows):,} lines; --csv has all.</p>\n'
+    if len(report.rows) > _MAX_ROWS:
+        yield f'<p class="dim">The last {_MAX_ROWS:,} of {len(report.rows):,} lines; --csv has all.</p>\n'
 
 
 def _notes(report: Report) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The notes below the numbers of `geminids usage`: prices, what is included, what is missing."""
+"""Write the notes below a usage report: where prices come from, and which requests are included."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from decimal import Decimal
 
 from geminids.views.amounts import count
 from geminids.views.sanitize import one_line
-from geminids.views.usage.usage import Report, Row
+from geminids.views.usage.usage import Report, UsageRow
 
-__all__ = ["cost", "digits_of", "dollars", "notes", "short"]
+__all__ = ["cost", "dollars", "money_digits", "notes", "short_number"]
 
 
-def short(number: int) -> str:
-    """A number of tokens with three significant digits.
+def short_number(number: int) -> str:
+    """Format a number of tokens with three significant digits.
 
-    >>> short(950), short(31_204), short(999_999), short(2_299_035_220)
+    >>> short_number(950), short_number(31_204), short_number(999_999), short_number(2_299_035_220)
     ('950', '31.2k', '1.00M', '2.30G')
     """
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        # 999.95k is 1.00M.
+        # Round up to the next unit: 999.95k becomes 1.00M.
         if number >= size - size // 2000:
             value = number / size
             digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
@@ -26,15 +26,16 @@ def short(number: int) -> str:
     return str(number)
 
 
-def digits_of(total: Row) -> int:
-    """The digits of all money in a report: two, or four if the total is below a dollar."""
+def money_digits(total: UsageRow) -> int:
+    """Return the number of decimal places for the costs in a report: four if the total is below $1,
+    otherwise two."""
     return 4 if 0 < total.usd < 1 else 2
 
 
 def dollars(usd: Decimal, digits: int = 2) -> str:
-    """An amount of money.
+    """Format an amount of dollars with `digits` decimal places.
 
-    An amount too small for the digits is shown as less than the smallest one, not as zero.
+    An amount that would be rounded to zero is shown as less than the smallest amount: "<$0.01".
 
     >>> dollars(Decimal("1398.8394")), dollars(Decimal("0.00018"), 4), dollars(Decimal("0.0018")), dollars(Decimal(0))
     ('$1,398.84', '$0.0002', '<$0.01', '$0.00')
@@ -45,34 +46,43 @@ def dollars(usd: Decimal, digits: int = 2) -> str:
     return f"${shown}"
 
 
-def cost(row: Row, digits: int = 2, at_least: str = "≥") -> str:
-    """The price of a row; marked if only a part has a known price, "-" if no part has one."""
+def cost(row: UsageRow, digits: int = 2, at_least: str = "≥") -> str:
+    """Format the cost of a row.
+
+    If the price is known only for some of the requests, `at_least` is put before the cost. If no
+    price is known, the result is "-".
+    """
     if row.unpriced == row.requests and row.requests:
         return "-"
     return (at_least if row.unpriced else "") + dollars(row.usd, digits)
 
 
 def notes(report: Report) -> list[str]:
-    """The notes, one paragraph each."""
+    """Return the notes for a report. Each one is a paragraph."""
     paragraphs = []
     if report.unpriced:
         names = ", ".join(one_line(name, 80) for name in report.unpriced)
-        paragraphs.append(f"The price of {names} is unknown: the cost is that of the other models.")
-    prices = "the list price of the tokens"
-    if report.prices is not None:
-        prices = f"by {one_line(report.prices, 4000)}, and for models without a price there {prices}"
-    paragraphs.append(f"The cost is {prices}, request by request; the bill may be lower.")
+        paragraphs.append(f"The price of {names} is unknown: the cost includes only the other models.")
+    if report.prices is None:
+        paragraphs.append("The cost is the list price of the tokens of each request; the bill may be lower.")
+    else:
+        file = one_line(report.prices, 4000)
+        paragraphs.append(
+            f"The cost of each request is calculated with the prices in {file} or, for a model without a "
+            "price in this file, with the list price. The bill may be lower."
+        )
     paragraphs += _beyond_session_files(report.total)
     return paragraphs
 
 
-def _beyond_session_files(total: Row) -> list[str]:
-    """What the request log added, or that it has nothing."""
-    digits = digits_of(total)
+def _beyond_session_files(total: UsageRow) -> list[str]:
+    """Return notes about the requests that are not in session files: how many of them the report
+    includes or, if it includes none, which requests are missing."""
+    digits = money_digits(total)
     outside = (
         "requests outside the conversation (model router, web search, web fetch, compression, loop checks)"
     )
-    discarded = "answers that the CLI threw away"
+    discarded = "answers that the CLI did not use"
     paragraphs = []
     if total.other_requests:
         amount = _amount(total.other_requests, total.other_tokens, total.other_usd, digits)
@@ -83,20 +93,20 @@ def _beyond_session_files(total: Row) -> list[str]:
     if total.unknown_requests:
         which = count(total.unknown_requests, "request")
         paragraphs.append(
-            f"{which} ended before the API reported the tokens (a stream that was cut off): the real cost is higher."
+            f"{which} ended before the API reported the tokens (the stream was interrupted): the real cost is higher."
         )
     if total.other_requests or total.discarded_requests:
         return [
             *paragraphs,
-            "Session files do not hold these requests: they are known for runs of geminids through its gateway and "
-            "missing for all other runs. Failed requests are not counted.",
+            "Session files do not contain these requests. geminids logs them for runs through its gateway; for all "
+            "other runs, they are missing. Failed requests are not counted.",
         ]
     return [
         *paragraphs,
-        f"Not included: {outside}, {discarded}, and failed requests. Session files do not hold them; runs of geminids "
-        "through its gateway log them, and there are none here.",
+        f"Not included: {outside}, {discarded}, and failed requests. Session files do not contain them. geminids "
+        "logs them only for runs through its gateway, and this report has none.",
     ]
 
 
 def _amount(requests: int, tokens: int, usd: Decimal, digits: int) -> str:
-    return f"{count(requests, 'request')}, {short(tokens)} tokens, {dollars(usd, digits)}"
+    return f"{count(requests, 'request')}, {short_number(tokens)} tokens, {dollars(usd, digits)}"

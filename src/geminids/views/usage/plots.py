@@ -1,4 +1,4 @@
-"""Plots of usage as inline SVG."""
+"""Draw the charts of a usage report as SVG inside HTML."""
 
 from __future__ import annotations
 
@@ -9,57 +9,65 @@ from html import escape
 
 from geminids.views.sanitize import one_line
 from geminids.views.transcript.html_page import escaped
-from geminids.views.usage.notes import cost, digits_of, dollars, short
-from geminids.views.usage.usage import Key, Report, Row, Used, grouped
+from geminids.views.usage.notes import cost, dollars, money_digits, short_number
+from geminids.views.usage.usage import Key, Report, UsageEntry, UsageRow, group_usage
 
 __all__ = ["bars", "columns"]
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960, 240, 60, 10, 24
-_SERIES = 6
-_MOST_DAYS = 120
-_MOST_BARS = 8
-_LABELS = 12
-_WIDEST = 56
+_MAX_SERIES = 6
+_MAX_DAYS = 120
+_MAX_BARS = 8
+_MAX_LABELS = 12
+_MAX_BAR_WIDTH = 56
 _KINDS = ("input, not cached", "input from the cache", "output", "thinking")
 
 
 def columns(report: Report) -> Iterator[str]:
-    """Cost by day and model, and tokens by day and kind; by month if there are many days."""
+    """Yield the HTML of two charts: the cost by day and model, and the tokens by day and kind.
+
+    If the report has more than 120 days, the charts show months.
+    """
     days = {used.day for used in report.used}
     if not days:
         return
-    unit = 10 if len(_every_day(days)) <= _MOST_DAYS else 7
+    # How many characters of a date name a column: 10 for a day (2026-11-16), 7 for a month
+    # (2026-11).
+    unit = 10 if len(_every_day(days)) <= _MAX_DAYS else 7
     slots = _every_day(days) if unit == 10 else sorted({day[:7] for day in days})
-    word = "day" if unit == 10 else "month"
+    unit_name = "day" if unit == 10 else "month"
     if any(used.usd for used in report.used):
-        names = _ranked(report)
-        yield f"<h2>Cost by {word}</h2>\n"
+        names = _models_by_cost(report)
+        yield f"<h2>Cost by {unit_name}</h2>\n"
         yield _legend(names)
         yield _chart(slots, _costs(report.used, names, unit), names, _money)
-    yield f"<h2>Tokens by {word}</h2>\n"
+    yield f"<h2>Tokens by {unit_name}</h2>\n"
     yield _legend(_KINDS)
-    yield _chart(slots, _tokens(report.used, unit), _KINDS, lambda value: short(int(value)))
+    yield _chart(slots, _tokens(report.used, unit), _KINDS, lambda value: short_number(int(value)))
 
 
 def bars(report: Report, key: Key) -> Iterator[str]:
-    """The largest models or projects, one bar each."""
+    """Yield the HTML of a bar chart of the models or projects (`key`) with the highest cost.
+
+    If no cost is known, the chart shows tokens.
+    """
     by_cost = any(used.usd for used in report.used)
 
-    def size(row: Row) -> float:
+    def size(row: UsageRow) -> float:
         return float(row.usd) if by_cost else float(row.total)
 
-    rows = sorted(grouped(report.used, (key,)), key=size, reverse=True)
-    most = size(rows[0]) if rows else 0.0
-    if not most:
+    rows = sorted(group_usage(report.used, (key,)), key=size, reverse=True)
+    largest = size(rows[0]) if rows else 0.0
+    if not largest:
         return
-    shown = rows[:_MOST_BARS]
+    shown = rows[:_MAX_BARS]
     yield f'<section><h2>By {key}</h2>\n<svg viewBox="0 0 460 {34 * len(shown)}" role="img">\n'
     for at, row in enumerate(shown):
         name, amount = (
-            escaped(_end(row.keys[0])),
-            escape(cost(row, digits_of(report.total)) if by_cost else short(row.total)),
+            escaped(_path_end(row.keys[0])),
+            escape(cost(row, money_digits(report.total)) if by_cost else short_number(row.total)),
         )
-        width, top = max(size(row) / most * 460, 1.5), at * 34
+        width, top = max(size(row) / largest * 460, 1.5), at * 34
         yield f'<text class="name" x="0" y="{top + 12}">{name}</text>'
         yield f'<text x="460" y="{top + 12}" text-anchor="end">{amount}</text>'
         yield f'<rect class="s0" x="0" y="{top + 17}" width="{width:.1f}" height="9" rx="3"/>\n'
@@ -70,24 +78,30 @@ def bars(report: Report, key: Key) -> Iterator[str]:
 
 
 def _every_day(days: set[str]) -> list[str]:
-    """All days of the period, also those without usage."""
-    real = sorted(day for day in days if day[:1].isdigit())
-    if not real:
+    """Return all days from the first to the last of `days`, including days without usage."""
+    known_days = sorted(day for day in days if day[:1].isdigit())
+    if not known_days:
         return sorted(days)
-    first, last = date.fromisoformat(real[0]), date.fromisoformat(real[-1])
-    if (last - first).days > _MOST_DAYS:
-        return [""] * (_MOST_DAYS + 1)
+    first, last = date.fromisoformat(known_days[0]), date.fromisoformat(known_days[-1])
+    if (last - first).days > _MAX_DAYS:
+        return [""] * (
+            _MAX_DAYS + 1
+        )  # there are too many days for a chart: the caller needs only their number
     return [(first + timedelta(at)).isoformat() for at in range((last - first).days + 1)]
 
 
-def _ranked(report: Report) -> list[str]:
-    """The models by cost; the small ones are combined."""
-    rows = sorted(grouped(report.used, ("model",)), key=lambda row: row.usd, reverse=True)
+def _models_by_cost(report: Report) -> list[str]:
+    """Return the names of the models, the one with the highest cost first.
+
+    If there are more than six models, the last name is `others`, which stands for all models that
+    are not named.
+    """
+    rows = sorted(group_usage(report.used, ("model",)), key=lambda row: row.usd, reverse=True)
     names = [row.keys[0] for row in rows if row.usd]
-    return names if len(names) <= _SERIES else [*names[: _SERIES - 1], "others"]
+    return names if len(names) <= _MAX_SERIES else [*names[: _MAX_SERIES - 1], "others"]
 
 
-def _costs(used: tuple[Used, ...], names: list[str], unit: int) -> dict[str, list[float]]:
+def _costs(used: tuple[UsageEntry, ...], names: list[str], unit: int) -> dict[str, list[float]]:
     index = {name: number for number, name in enumerate(names)}
     slots: dict[str, list[float]] = {}
     for entry in used:
@@ -97,7 +111,7 @@ def _costs(used: tuple[Used, ...], names: list[str], unit: int) -> dict[str, lis
     return slots
 
 
-def _tokens(used: tuple[Used, ...], unit: int) -> dict[str, list[float]]:
+def _tokens(used: tuple[UsageEntry, ...], unit: int) -> dict[str, list[float]]:
     slots: dict[str, list[float]] = {}
     for entry in used:
         slot, tokens = slots.setdefault(entry.day[:unit], [0.0] * 4), entry.tokens
@@ -115,37 +129,39 @@ def _chart(
     label_of: Callable[[float], str],
 ) -> str:
     top = _round_up(max((sum(parts) for parts in stacks.values()), default=0.0))
-    high, wide = _HEIGHT - _TOP - _BOTTOM, (_WIDTH - _LEFT) / len(slots)
-    bar = min(wide * 0.76, _WIDEST)
+    height, slot_width = _HEIGHT - _TOP - _BOTTOM, (_WIDTH - _LEFT) / len(slots)
+    bar_width = min(slot_width * 0.76, _MAX_BAR_WIDTH)
     drawn = [f'<div class="wide chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
     for step in range(5):
-        y = _TOP + high * (1 - step / 4)
+        y = _TOP + height * (1 - step / 4)
         drawn.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
         drawn.append(
             f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(label_of(top * step / 4))}</text>'
         )
-    every = -(-len(slots) // _LABELS)
+    label_step = -(-len(slots) // _MAX_LABELS)
     for number, slot in enumerate(slots):
-        x, base = _LEFT + number * wide, float(_TOP + high)
+        x, base = _LEFT + number * slot_width, float(_TOP + height)
         for series, part in enumerate(stacks.get(slot, ())):
-            tall = part / top * high
-            base -= tall
+            bar_height = part / top * height
+            base -= bar_height
             if part:
-                tip = f"{slot} · {names[series]}: {label_of(part)}"
+                tooltip = f"{slot} · {names[series]}: {label_of(part)}"
                 drawn.append(
-                    f'<rect class="s{series}" x="{x + (wide - bar) / 2:.1f}" y="{base:.1f}" width="{bar:.1f}" '
-                    f'height="{max(tall, 0.4):.1f}"><title>{escaped(tip)}</title></rect>'
+                    f'<rect class="s{series}" x="{x + (slot_width - bar_width) / 2:.1f}" y="{base:.1f}" '
+                    f'width="{bar_width:.1f}" height="{max(bar_height, 0.4):.1f}">'
+                    f"<title>{escaped(tooltip)}</title></rect>"
                 )
-        if number % every == 0:
+        if number % label_step == 0:
             label = slot[5:] if len(slot) == 10 else slot
             drawn.append(
-                f'<text x="{x + wide / 2:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{escaped(label)}</text>'
+                f'<text x="{x + slot_width / 2:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{escaped(label)}</text>'
             )
     return "\n".join([*drawn, "</svg></div>\n"])
 
 
 def _round_up(value: float) -> float:
-    """The top of the scale: a number that divides well into four parts.
+    """Return the top of a chart's scale: `value`, rounded up to a number with at most two digits
+    other than 0. A quarter of this number is a round number too, because the scale has four steps.
 
     >>> _round_up(0.35), _round_up(71.0), _round_up(12.9), _round_up(0)
     (0.4, 80.0, 16.0, 1.0)
@@ -172,8 +188,8 @@ def _legend(names: tuple[str, ...] | list[str]) -> str:
     return f'<div class="legend">{"".join(items)}</div>\n'
 
 
-def _end(name: str) -> str:
-    """The end of a long path, which is the most useful part."""
+def _path_end(name: str) -> str:
+    """Shorten a long path to its end, which is its most useful part."""
     line = one_line(name)
     if len(line) <= 44:
         return line

@@ -1,4 +1,4 @@
-"""Price the requests of stored sessions and sum them up by day, model, project or session."""
+"""Compute the usage report: costs and tokens by day, model, project or session."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from typing import Any, Literal
 
 import msgspec
 
-from geminids.sessions.usage import Kind, Spent, StoredUsage, Trouble
+from geminids.sessions.usage import Kind, RequestTokens, StoredUsage, Trouble
 from geminids.spending import PriceTable, price_of
+from geminids.spending.list_prices import listed_rates
 from geminids.spending.table import rates_in
 
-__all__ = ["FOOTNOTE", "Key", "Report", "Row", "Used", "grouped", "report_of", "used"]
+__all__ = ["FOOTNOTE", "Key", "Report", "UsageEntry", "UsageRow", "build_report", "group_usage", "used"]
 
 Key = Literal["day", "model", "project", "session"]
 FOOTNOTE = (
-    "Session files do not hold requests outside the conversation (model router, web search, web fetch, compression, "
-    "loop checks) and discarded answers. They are counted for runs of geminids through its gateway and are missing for "
-    "all other runs. Failed requests are not counted."
+    "Session files do not contain requests outside the conversation (model router, web search, web fetch, compression, "
+    "loop checks) and discarded answers. They are counted for runs of geminids through its gateway; for all other "
+    "runs, they are missing. Failed requests are not counted."
 )
 UNKNOWN = "unknown"
 
 
-class Used(msgspec.Struct, frozen=True, kw_only=True):
-    """The usage of one model by one session on one day; `usd` is None if the price is unknown.
+class UsageEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests of one session to one model on one day, with their tokens and their cost.
 
-    `are_tokens_known` is False for requests whose answers ended before they reported their tokens.
+    `usd` is None if the price is unknown. `are_tokens_known` is False if the answers to these
+    requests ended before the API reported the tokens.
     """
 
     day: str
@@ -35,19 +37,19 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     session: str
     requests: int
-    tokens: Spent
+    tokens: RequestTokens
     usd: Decimal | None
     kind: Kind = "conversation"
     are_tokens_known: bool = True
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A sum for `keys`.
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the report: sums over all requests with these `keys`, such as a day and a model.
 
-    `usd` is the price of the requests that have one, `unpriced` the number of the others.
-
-    The sums include requests outside the conversation (`other_…`) and answers that the CLI
-    discarded (`discarded_…`). `unknown_requests` ended before they reported their tokens.
+    `usd` is the cost of the requests whose price is known; `unpriced` is the number of the other
+    requests. The sums include requests outside the conversation and requests whose answers the CLI
+    did not use. The fields `other_…` and `discarded_…` contain the sums of only these two kinds of
+    requests. `unknown_requests` is the number of requests whose tokens are unknown.
     """
 
     keys: tuple[str, ...]
@@ -70,24 +72,26 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of all views.
+    """A usage report, which can be shown as a table, an HTML page, JSON or CSV.
 
-    `unpriced` are the models without a known price; `prices` is the user's price file.
+    `by` lists the keys by which the rows are grouped. `used` are the entries from which the rows
+    are computed. `unpriced` are the models whose price is unknown. `prices` is the path of the
+    user's price file, if there is one.
     """
 
     by: tuple[Key, ...]
     since: date | None
     until: date | None
-    used: tuple[Used, ...]
-    rows: tuple[Row, ...]
-    total: Row
+    used: tuple[UsageEntry, ...]
+    rows: tuple[UsageRow, ...]
+    total: UsageRow
     sessions: int
     unpriced: tuple[str, ...]
     troubles: tuple[Trouble, ...]
     prices: str | None = None
 
 
-def report_of(
+def build_report(
     stored: Iterable[StoredUsage],
     by: Sequence[Key],
     *,
@@ -95,18 +99,22 @@ def report_of(
     until: date | None = None,
     table: PriceTable | None = None,
 ) -> Report:
-    """Price each request by itself and sum up those from `since` to `until`."""
+    """Compute the usage report over all requests from the day `since` to the day `until`.
+
+    The report has one row for each combination of values of the keys `by`. `table` contains the
+    user's own prices.
+    """
     stored = list(stored)
-    taken = tuple(used(stored, since=since, until=until, table=table))
+    entries = tuple(used(stored, since=since, until=until, table=table))
     return Report(
         by=tuple(by),
         since=since,
         until=until,
-        used=taken,
-        rows=tuple(grouped(taken, by)),
-        total=next(iter(grouped(taken, ())), _Sum().row(())),
-        sessions=len({(entry.project, entry.session) for entry in taken}),
-        unpriced=tuple(sorted({entry.model for entry in taken if entry.usd is None})),
+        used=entries,
+        rows=tuple(group_usage(entries, by)),
+        total=next(iter(group_usage(entries, ())), _UsageSum().row(())),
+        sessions=len({(entry.project, entry.session) for entry in entries}),
+        unpriced=tuple(sorted({entry.model for entry in entries if entry.usd is None})),
         troubles=tuple(trouble for session in stored for trouble in session.troubles),
     )
 
@@ -117,16 +125,19 @@ def used(
     since: date | None = None,
     until: date | None = None,
     table: PriceTable | None = None,
-) -> list[Used]:
-    """The usage from `since` to `until`, both included, in local time."""
+) -> list[UsageEntry]:
+    """Return the usage from the day `since` to the day `until`, both included, in local time.
+
+    `table` contains the user's own prices.
+    """
     first = since.isoformat() if since else ""
     last = until.isoformat() if until else "9999-12-31" if since else "~"
-    days, tiers = _Days(), _Tiers(table)
-    taken = []
+    days, tiers = _DayLookup(), _PriceTiers(table)
+    entries = []
     for session in stored:
         tallies: dict[_Tally, list[int]] = {}
-        # Minute, model, sums and token range of the last request: they often fit the next request
-        # too.
+        # The minute, the model, the range of tokens and the sums of the last request. The next
+        # request often has the same ones, so they need not be searched again.
         minute, model, low, high = "", None, 1, 0
         sums: list[int] = []
         for request in session.requests:
@@ -136,7 +147,8 @@ def used(
                 day, utc_day = days.of(request.at, session.started)
                 if not first <= day <= last:
                     continue
-                # Only in UTC is the text of a minute unambiguous.
+                # Remember the minute only if the time is in UTC: with another time zone, the same
+                # text can stand for two different minutes.
                 minute = request.at[:16] if request.at.endswith("Z") else ""
                 model = request.model
                 tier, low, high = tiers.of(model, sent, utc_day)
@@ -145,38 +157,43 @@ def used(
                 if known is None:
                     known = tallies[key] = [0, 0, 0, 0, 0, 0, 0, sent]
                 sums = known
-            # Inline: a report has many requests, and a function call would take as long as the
-            # sums.
+            # These sums are not in a function, because a report has many requests and the calls
+            # would double the time.
             sums[0] += 1
             sums[1] += tokens.input
             sums[2] += tokens.output
-            # More cached than input tokens is an error in the file; a sum would hide it.
+            # If a request has more cached than input tokens, its file has an error. Correct it
+            # here, because it would no longer be visible in the sum.
             sums[3] += min(tokens.cached, tokens.input)
             sums[4] += tokens.thinking
             sums[5] += tokens.tool
             sums[6] += tokens.recorded_total or tokens.total
-        taken += [_priced(session, tally, sums, table) for tally, sums in tallies.items()]
-    return taken
+        entries += [_price_tally(session, tally, sums, table) for tally, sums in tallies.items()]
+    return entries
 
 
-# The local day, the day in UTC, the model, and the price tier of a request.
+# The key of requests that are summed up: local day, day in UTC, model, and number of the price tier
+# (a range of request sizes with the same prices).
 _Tally = tuple[str, date | None, str | None, int]
 
 
-class _Tiers:
-    """Groups requests with the same rates.
+class _PriceTiers:
+    """Finds the price tier of a request. A price tier is a range of request sizes with the same
+    price per token.
 
-    Within a tier, the price of a sum is the sum of the prices.
+    The tokens of all requests of a tier can be added up before the price is computed.
     """
 
     def __init__(self, table: PriceTable | None) -> None:
         self._table = table
         self._today = datetime.now(UTC).date()
-        # For a model on a day: ranges of input tokens with the same rates.
+        # The known tiers by model and day: the smallest and the largest number of input tokens that
+        # were seen, and the rates.
         self._known: dict[tuple[str | None, date | None], list[tuple[int, int, Any]]] = {}
 
     def of(self, model: str | None, sent: int, day: date | None) -> tuple[int, int, int]:
-        """The number of the tier, and its known range of input tokens."""
+        """Return the number of the price tier for a request with `sent` input tokens, and the
+        smallest and the largest number of input tokens that are known to belong to this tier."""
         spans = self._known.get((model, day))
         if spans is None:
             spans = self._known[model, day] = []
@@ -184,31 +201,31 @@ class _Tiers:
             if low <= sent <= high:
                 return number, low, high
         rates = self._rates(model, sent, day)
-        for number, (low, high, same) in enumerate(spans):
-            # A price that changes with the size does not change back: between two equal rates all
-            # rates are equal.
-            if same == rates:
+        for number, (low, high, span_rates) in enumerate(spans):
+            # Rates that change with the size do not change back. So if the rates are equal for two
+            # sizes, they are equal for all sizes between them.
+            if span_rates == rates:
                 low, high = min(low, sent), max(high, sent)
-                spans[number] = (low, high, same)
+                spans[number] = (low, high, span_rates)
                 return number, low, high
         spans.append((sent, sent, rates))
         return len(spans) - 1, sent, sent
 
     def _rates(self, model: str | None, sent: int, day: date | None) -> Any:
-        from geminids.spending.list_prices import listed_rates  # late: it loads the list
-
         if not model:
             return None
         rates = rates_in(self._table, model, sent) if self._table else None
         return rates or listed_rates(model, sent, day or self._today)
 
 
-def _priced(session: StoredUsage, tally: _Tally, sums: list[int], table: PriceTable | None) -> Used:
+def _price_tally(
+    session: StoredUsage, tally: _Tally, sums: list[int], table: PriceTable | None
+) -> UsageEntry:
     day, utc_day, model, _ = tally
     requests, *counts, sent = sums
-    tokens = Spent(*counts)
+    tokens = RequestTokens(*counts)
     price = price_of(model, tokens, utc_day, table, tier_for=sent)
-    return Used(
+    return UsageEntry(
         day=day,
         model=model or UNKNOWN,
         project=session.project or UNKNOWN,
@@ -221,8 +238,12 @@ def _priced(session: StoredUsage, tally: _Tally, sums: list[int], table: PriceTa
     )
 
 
-class _Days:
-    """The local day of a request, and its UTC day, which prices depend on. Cached by minute."""
+class _DayLookup:
+    """Finds the day of a request in local time, and its day in UTC. The price depends on the day in
+    UTC.
+
+    The results are cached by minute.
+    """
 
     def __init__(self, zone: tzinfo | None = None) -> None:
         self._zone = zone
@@ -232,7 +253,7 @@ class _Days:
         days = self._known.get(at[:16]) or self._parse(at) or self._parse(fallback)
         if days is not None:
             return days
-        # Sorts after all days, and is not between any two days.
+        # As text, "unknown" is greater than all days, so `since` and `until` exclude it.
         return UNKNOWN, None
 
     def _parse(self, stamp: str) -> tuple[str, date | None] | None:
@@ -247,7 +268,7 @@ class _Days:
         return days
 
 
-class _Sum:
+class _UsageSum:
     __slots__ = (
         *("cached", "input", "output", "requests", "thinking", "tool", "total", "unpriced", "usd"),
         *("other_requests", "other_tokens", "other_usd", "unknown_requests"),
@@ -260,7 +281,7 @@ class _Sum:
         self.other_requests = self.other_tokens = self.discarded_requests = self.discarded_tokens = 0
         self.usd = self.other_usd = self.discarded_usd = Decimal(0)
 
-    def add(self, used: Used) -> None:
+    def add(self, used: UsageEntry) -> None:
         tokens = used.tokens
         self.requests += used.requests
         self.input += tokens.input
@@ -284,18 +305,19 @@ class _Sum:
             self.discarded_tokens += tokens.total
             self.discarded_usd += used.usd or 0
 
-    def row(self, keys: tuple[str, ...]) -> Row:
+    def row(self, keys: tuple[str, ...]) -> UsageRow:
         sums: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return Row(keys=keys, **sums)
+        return UsageRow(keys=keys, **sums)
 
 
-def grouped(taken: Iterable[Used], by: Sequence[Key]) -> list[Row]:
-    """One row for each combination of key values, sorted."""
-    sums: dict[tuple[str, ...], _Sum] = {}
-    for entry in taken:
+def group_usage(entries: Iterable[UsageEntry], by: Sequence[Key]) -> list[UsageRow]:
+    """Add up the entries: return one row for each combination of values of the keys `by`. The rows
+    are sorted by these values."""
+    sums: dict[tuple[str, ...], _UsageSum] = {}
+    for entry in entries:
         keys = tuple([getattr(entry, key) for key in by])
         total = sums.get(keys)
         if total is None:
-            total = sums[keys] = _Sum()
+            total = sums[keys] = _UsageSum()
         total.add(entry)
     return [sums[keys].row(keys) for keys in sorted(sums)]

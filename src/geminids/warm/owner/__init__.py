@@ -1,1 +1,1 @@
-"""The daemon behind `geminids run --warm`."""
+"""Share warm processes between programs: a daemon starts the processes and serves runs."""

@@ -1,1 +1,1 @@
-"""Permission requests of the agent, and their decisions."""
+"""Decide the permission requests of the agent."""

@@ -1,4 +1,4 @@
-"""The open permission requests of one turn. Each is answered exactly once."""
+"""The open permission requests of one turn. Each request is answered exactly once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import msgspec
 
 from geminids.events.model import Change, Event, PermissionAsked, ToolStarted
 from geminids.events.translate.acp import AcpTranslator, unified
-from geminids.gemini.protocol.acp.messages import Note, Permission, ToolCall
+from geminids.gemini.protocol.acp.messages import AcpToolCall, Permission, RpcRequest
 from geminids.redact import Redactor
 from geminids.run.recorder import RunRecorder
-from geminids.warm.allow_always import AllowAlways
-from geminids.warm.permissions.decide import PermissionDecider, Said
-from geminids.warm.session import AcpSession
+from geminids.warm.acp.session import AcpSession
+from geminids.warm.permissions.allow_always import AllowAlways
+from geminids.warm.permissions.answer import PermissionAnswer
+from geminids.warm.permissions.decide import PermissionDecider
 
 __all__ = ["PendingPermissions", "find_option", "make_asked"]
 
@@ -23,7 +24,10 @@ _STOPPED = "the turn was stopped before anybody answered"
 
 
 class PendingPermissions:
-    """Holds permission requests until they are answered. Calls `on_shell_start` when a command may run."""
+    """Stores permission requests until they are answered.
+
+    `on_shell_start` is called with the call's id when a shell command has been allowed.
+    """
 
     def __init__(
         self,
@@ -38,7 +42,7 @@ class PendingPermissions:
         self._updates = updates
         self._recorder = recorder
         self._on_shell_start = on_shell_start
-        self._open: dict[str, tuple[Note, PermissionAsked, float]] = {}
+        self._open: dict[str, tuple[RpcRequest, PermissionAsked, float]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -48,13 +52,13 @@ class PendingPermissions:
 
     @property
     def oldest(self) -> tuple[PermissionAsked, float] | None:
-        """The request that has been open longest, and its start time (monotonic)."""
+        """The request that has been open longest, with its arrival time (monotonic), or None."""
         return next(((asked, began) for _, asked, began in self._open.values()), None)
 
-    def add(self, request: Note) -> tuple[PermissionAsked, list[Event]]:
-        """Add a request of the agent; returns its event, and all events to emit."""
+    def add(self, request: RpcRequest) -> tuple[PermissionAsked, list[Event]]:
+        """Add a request of the agent. Return its event, and all events to emit, including it."""
         assert request.permission is not None
-        started, events = self._updates.asked(request.permission.tool_call)
+        started, events = self._updates.begin_asked(request.permission.tool_call)
         asked = make_asked(
             request.permission, started, self._recorder, self._session.cwd, self._session.process.redactor
         )
@@ -62,29 +66,32 @@ class PendingPermissions:
         return asked, [*events, asked]
 
     async def decide(self, asked: PermissionAsked, add: Callable[[list[Event]], None]) -> None:
-        """Decide the request and answer the CLI."""
+        """Decide the request, answer the CLI, and pass the events to `add`.
+
+        If the request was cancelled in the meantime, only record the decision.
+        """
         decided = await self._decider.decide(asked)
         request, _, _ = self._open.pop(asked.id, (None, None, None))
         if request is None or request.permission is None:
-            return  # the turn was stopped meanwhile, and `cancel` has answered
+            return  # the turn was stopped, and `cancel` has already answered
         option = find_option(request.permission, yes=decided.decision != "deny")
         events: list[Event] = [decided]
         if decided.decision == "deny" or option is None:
-            events += self._updates.refused(asked.id, decided.reason or f"denied by the {decided.by}")
+            events += self._updates.deny(asked.id, decided.reason or f"denied by the {decided.by}")
         else:
-            self._updates.allowed(asked.id)
+            self._updates.allow(asked.id)
             if asked.command is not None:
                 self._on_shell_start(asked.id)
-        # Answer first: the tool does not wait for consumers of the events.
+        # Answer before the events are emitted, so that the tool can start.
         self._session.process.connection.answer(request, option)
         add(events)
 
     def cancel(self, reason: str | None, add: Callable[[list[Event]], None]) -> None:
-        """Deny all open requests, because the turn ends."""
+        """Deny all open requests, because the turn ends. The events are passed to `add`."""
         for request, asked, began in list(self._open.values()):
-            decided = self._decider.record(asked, Said("deny", "cancel", reason), began)
+            decided = self._decider.record(asked, PermissionAnswer("deny", "cancel", reason), began)
             self._session.process.connection.answer(request, None)
-            add([decided, *self._updates.refused(asked.id, _STOPPED)])
+            add([decided, *self._updates.deny(asked.id, _STOPPED)])
         self._open.clear()
 
 
@@ -95,7 +102,7 @@ _TRUNCATED = "(cut off by the CLI: more addresses may follow)"
 def make_asked(
     permission: Permission, started: ToolStarted, recorder: RunRecorder, cwd: str, redactor: Redactor
 ) -> PermissionAsked:
-    """Build the event for a permission request."""
+    """Build the event for a permission request. `cwd` is the folder of the session."""
     call, clean = permission.tool_call, redactor.text
     is_shell = started.name == _SHELL
     changes = tuple(
@@ -103,7 +110,8 @@ def make_asked(
         for path, old, new in call.diffs
     )
     folder = _folder(call, cwd) if is_shell else cwd
-    # For a shell command the CLI adds the folder of its own process, which is not where the command runs.
+    # For a shell command, the CLI's text contains the folder of the CLI's own process. The command
+    # does not run there.
     has_details = call.text is not None and not changes and (folder is None or not is_shell)
     asked = PermissionAsked(
         at=started.at,
@@ -126,20 +134,29 @@ def make_asked(
 
 
 def find_option(permission: Permission, *, yes: bool) -> str | None:
-    """The id of the CLI's option that allows this call once, or rejects it."""
+    """Return the id of the CLI's option that allows a call once or, without `yes`, that rejects it.
+
+    Return None if the CLI offers no such option.
+    """
     kind = "allow_once" if yes else "reject_once"
     return next((option.option_id for option in permission.options if option.kind == kind), None)
 
 
-def _truncated_title(call: ToolCall, started: ToolStarted, redactor: Redactor) -> str | None:
-    """The title of a web fetch, if the CLI cut it: it reports only the first 97 characters of the prompt."""
+def _truncated_title(call: AcpToolCall, started: ToolStarted, redactor: Redactor) -> str | None:
+    """If the CLI has shortened the title of a web fetch, return it with a note; otherwise None.
+
+    The CLI reports only the first 97 characters of the fetch's prompt.
+    """
     title = call.title or ""
     is_cut = started.kind == "fetch" and title.endswith('..."')
     return f"{redactor.text(title)} {_TRUNCATED}" if is_cut else None
 
 
-def _folder(call: ToolCall, cwd: str) -> str | None:
-    """The folder in which a command would run: the model may name another one. None if that is ambiguous."""
+def _folder(call: AcpToolCall, cwd: str) -> str | None:
+    """Return the folder in which a command would run. The model can choose it.
+
+    Return None if the CLI's description of the call is ambiguous.
+    """
     named = [os.path.normpath(os.path.join(cwd, folder)) for folder in call.folders]
     if len(named) > 1:
         named = [folder for folder in named if os.path.isdir(folder)]

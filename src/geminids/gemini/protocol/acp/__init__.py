@@ -1,1 +1,3 @@
-"""Encode and decode messages of the Agent Client Protocol."""
+"""Encode and decode messages of the Agent Client Protocol (ACP), which the command `gemini --acp`
+uses.
+"""

@@ -1,4 +1,6 @@
-"""Requests that we send over the Agent Client Protocol, and their results."""
+"""Encode requests of geminids to the CLI over the Agent Client Protocol (ACP), and decode the
+results.
+"""
 
 from __future__ import annotations
 
@@ -10,39 +12,41 @@ import msgspec
 from geminids.gemini.protocol.journal.lenient import UNREADABLE, value_of
 
 __all__ = [
-    "ApiKey",
-    "Audio",
+    "ApiKeyMeta",
+    "AudioContent",
     "Authenticate",
     "Call",
     "Cancel",
     "ClientInfo",
     "Content",
-    "Image",
+    "ImageContent",
     "Initialize",
     "NewSession",
-    "Opened",
-    "Prompt",
+    "NewSessionResult",
+    "PromptResult",
     "Resource",
     "ResourceBlob",
     "ResourceLink",
     "ResourceText",
+    "SendPrompt",
     "SetMode",
     "SetModel",
-    "Stopped",
-    "Text",
+    "TextContent",
     "encode_answer",
     "encode_call",
     "encode_error",
-    "encode_note",
-    "opened_of",
-    "stopped_of",
+    "encode_notification",
+    "new_session_result",
+    "prompt_result",
 ]
 
 PROTOCOL = 1
 
 
 class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of outgoing messages: fields are encoded in camelCase."""
+    """Base class of the messages that geminids sends to the CLI. The names of fields are encoded in
+    camelCase.
+    """
 
 
 class ClientInfo(_Out, frozen=True, kw_only=True):
@@ -51,21 +55,27 @@ class ClientInfo(_Out, frozen=True, kw_only=True):
 
 
 class Initialize(_Out, frozen=True, kw_only=True, omit_defaults=False):
-    """We offer no file system and no terminals, so the CLI's tools access them directly."""
+    """The first request to the CLI (`initialize`).
+
+    It offers no capabilities of geminids, such as access to files. So the tools of the CLI read and
+    write files and start commands themselves.
+    """
 
     client_info: ClientInfo
     client_capabilities: dict[str, Any] = {}
     protocol_version: int = PROTOCOL
 
 
-class ApiKey(_Out, frozen=True, kw_only=True):
+class ApiKeyMeta(_Out, frozen=True, kw_only=True):
     key: str = msgspec.field(name="api-key")
 
 
 class Authenticate(_Out, frozen=True, kw_only=True, omit_defaults=False):
-    """Set the API key for sessions that are opened from now on (acpRpcDispatcher.ts)."""
+    """A request that sets the API key for all sessions that are opened later
+    (acpRpcDispatcher.ts).
+    """
 
-    meta: ApiKey = msgspec.field(name="_meta")
+    meta: ApiKeyMeta = msgspec.field(name="_meta")
     method_id: str = "gemini-api-key"
 
 
@@ -74,16 +84,16 @@ class NewSession(_Out, frozen=True, kw_only=True, omit_defaults=False):
     mcp_servers: tuple[()] = ()
 
 
-class Text(_Out, frozen=True, kw_only=True, tag_field="type", tag="text"):
+class TextContent(_Out, frozen=True, kw_only=True, tag_field="type", tag="text"):
     text: str
 
 
-class Image(_Out, frozen=True, kw_only=True, tag_field="type", tag="image"):
+class ImageContent(_Out, frozen=True, kw_only=True, tag_field="type", tag="image"):
     data: str
     mime_type: str
 
 
-class Audio(_Out, frozen=True, kw_only=True, tag_field="type", tag="audio"):
+class AudioContent(_Out, frozen=True, kw_only=True, tag_field="type", tag="audio"):
     data: str
     mime_type: str
 
@@ -109,10 +119,10 @@ class Resource(_Out, frozen=True, kw_only=True, tag_field="type", tag="resource"
     resource: ResourceText | ResourceBlob
 
 
-Content = Text | Image | Audio | ResourceLink | Resource
+Content = TextContent | ImageContent | AudioContent | ResourceLink | Resource
 
 
-class Prompt(_Out, frozen=True, kw_only=True):
+class SendPrompt(_Out, frozen=True, kw_only=True):
     session_id: str
     prompt: tuple[Content, ...]
 
@@ -131,12 +141,12 @@ class Cancel(_Out, frozen=True, kw_only=True):
     session_id: str
 
 
-Call = Authenticate | Initialize | NewSession | Prompt | SetMode | SetModel
+Call = Authenticate | Initialize | NewSession | SendPrompt | SetMode | SetModel
 _METHODS: dict[type, str] = {
     Authenticate: "authenticate",
     Initialize: "initialize",
     NewSession: "session/new",
-    Prompt: "session/prompt",
+    SendPrompt: "session/prompt",
     SetMode: "session/set_mode",
     SetModel: "session/set_model",
     Cancel: "session/cancel",
@@ -145,25 +155,36 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_call(number: int, call: Call | str) -> bytes:
-    """Encode a request. A string is a method without parameters."""
+    """Encode a request to the CLI as one line of JSON-RPC. `number` is the id of the request.
+
+    If `call` is a string, it is the name of a method that has no parameters.
+    """
     method = call if isinstance(call, str) else _METHODS[type(call)]
     params: Any = {} if isinstance(call, str) else call
     return _line({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
-def encode_note(note: Cancel) -> bytes:
-    """Encode a notification, which gets no response."""
+def encode_notification(note: Cancel) -> bytes:
+    """Encode a notification to the CLI as one line of JSON-RPC. The CLI sends no response to a
+    notification.
+    """
     return _line({"jsonrpc": "2.0", "method": _METHODS[type(note)], "params": note})
 
 
 def encode_answer(number: Any, option: str | None) -> bytes:
-    """Encode the response to a permission request; `option` is None if the turn is cancelled."""
+    """Encode the response to a permission request of the CLI as one line of JSON-RPC. `number` is
+    the id of the request.
+
+    `option` is the id of the selected option. None means that the turn was cancelled.
+    """
     outcome = {"outcome": "cancelled"} if option is None else {"outcome": "selected", "optionId": option}
     return _line({"jsonrpc": "2.0", "id": number, "result": {"outcome": outcome}})
 
 
 def encode_error(number: Any, code: int, message: str) -> bytes:
-    """Encode the error response to a request that we do not support."""
+    """Encode an error response to the CLI, for a request that geminids does not support. `number`
+    is the id of the request, and `code` a JSON-RPC error code.
+    """
     return _line({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}})
 
 
@@ -171,7 +192,8 @@ def _line(message: dict[str, Any]) -> bytes:
     try:
         return _encoder.encode(message) + b"\n"
     except UnicodeEncodeError:
-        # Replace lone surrogates (from file names that are not UTF-8), as in a headless run.
+        # File names that are not UTF-8 contain lone surrogates. Replace them, as a headless run
+        # does.
         text = json.dumps(msgspec.to_builtins(message), ensure_ascii=False)
         return text.encode("utf-8", "replace") + b"\n"
 
@@ -179,33 +201,41 @@ def _line(message: dict[str, Any]) -> bytes:
 _T = TypeVar("_T")
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `session/prompt`."""
+class PromptResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the request `session/prompt`. `reason` is why the CLI stopped, such as
+    "end_turn".
+    """
 
     reason: str = msgspec.field(name="stopReason")
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The result of `session/new`."""
+class NewSessionResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The result of the request `session/new`: the id of the new session, and the
+    available models.
+    """
 
     session_id: str
     models: Any = None
 
     @property
     def model(self) -> str | None:
-        """The session's model until another one is set."""
+        """The model that the session uses at its start. None if the CLI did not report it."""
         model = self.models.get("currentModelId") if isinstance(self.models, dict) else None
         return model if isinstance(model, str) else None
 
 
-def stopped_of(result: bytes | msgspec.Raw) -> Stopped:
-    """Decode the result of `session/prompt`. Raises `msgspec.DecodeError`."""
-    return _read(result, Stopped)
+def prompt_result(result: bytes | msgspec.Raw) -> PromptResult:
+    """Decode the result of the request `session/prompt`. Raises `msgspec.DecodeError` if the result
+    is not valid.
+    """
+    return _read(result, PromptResult)
 
 
-def opened_of(result: bytes | msgspec.Raw) -> Opened:
-    """Decode the result of `session/new`. Raises `msgspec.DecodeError`."""
-    return _read(result, Opened)
+def new_session_result(result: bytes | msgspec.Raw) -> NewSessionResult:
+    """Decode the result of the request `session/new`. Raises `msgspec.DecodeError` if the result is
+    not valid.
+    """
+    return _read(result, NewSessionResult)
 
 
 def _read(result: bytes | msgspec.Raw, kind: type[_T]) -> _T:

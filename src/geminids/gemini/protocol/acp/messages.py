@@ -1,6 +1,8 @@
-"""Decode messages of Gemini CLI in the Agent Client Protocol: JSON-RPC, one message per line.
+"""Decode the messages that the CLI sends over the Agent Client Protocol (ACP). Each message is one
+line of JSON-RPC.
 
-Names and kinds are plain strings, so that a message with an unknown one can still be decoded.
+The names of methods and the kinds of updates are plain strings. So a message with an unknown name
+or kind can be decoded too.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ import msgspec
 from geminids.gemini.protocol.journal.lenient import UNREADABLE, one_line, value_of
 
 __all__ = [
-    "Answer",
-    "Message",
-    "Note",
+    "AcpMessage",
+    "AcpToolCall",
     "Permission",
     "PermissionOption",
     "RpcError",
-    "ToolCall",
+    "RpcRequest",
+    "RpcResponse",
     "Unknown",
     "Update",
     "decode_lines",
@@ -26,7 +28,10 @@ __all__ = [
 
 
 class _In(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """Base of incoming messages: fields are camelCase; unknown fields are ignored."""
+    """Base class of the messages from the CLI.
+
+    In JSON, the names of their fields are in camelCase. Unknown fields are ignored.
+    """
 
 
 class RpcError(_In, frozen=True, kw_only=True):
@@ -36,14 +41,16 @@ class RpcError(_In, frozen=True, kw_only=True):
 
     @property
     def details(self) -> str | None:
-        """The data as text."""
+        """The field `data` of the error, as text; None if it is missing."""
         if self.data is None or isinstance(self.data, str):
             return self.data
         return msgspec.json.encode(self.data).decode()
 
 
-class ToolCall(_In, frozen=True, kw_only=True):
-    """A tool call in an update or a permission request; any field may be missing."""
+class AcpToolCall(_In, frozen=True, kw_only=True):
+    """A tool call in an update or in a permission request. All fields except `tool_call_id` may be
+    missing.
+    """
 
     tool_call_id: str
     title: str | None = None
@@ -58,16 +65,22 @@ class ToolCall(_In, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str | None:
-        """The joined text of the content blocks; None without text."""
+        """The text of all content blocks of the tool call, joined. None if no block
+        contains text.
+        """
         blocks = [item.get("content") for item in _dicts(self.content) if item.get("type") == "content"]
         texts = [text for block in blocks if (text := _string(block, "text")) is not None]
         return "".join(texts) if texts else None
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folder that a shell tool runs in; empty if it runs where the CLI runs.
+        """If this call runs a shell command: the possible names of the folder in which the command
+        runs. Usually there is one name. There is none if the command runs in the CLI's working
+        folder.
 
-        Several candidates if the folder's name or the model's description contains brackets.
+        The names come from `text`, which begins with the folder in square brackets. If `text`
+        contains several closing brackets, the end of the folder's name can be unclear. Then there
+        are several possible names.
         """
         text = self.text or ""
         if not text.startswith(_IN):
@@ -82,7 +95,11 @@ class ToolCall(_In, frozen=True, kw_only=True):
 
     @property
     def diffs(self) -> tuple[tuple[str, str | None, str], ...]:
-        """Path, old text and new text of each diff in the content."""
+        """The diffs in the content of the tool call. Each has a path, the old text and the new
+        text.
+
+        The old text is None if the file is new.
+        """
         diffs = (item for item in _dicts(self.content) if item.get("type") == "diff")
         return tuple(
             (path, _string(diff, "oldText"), _string(diff, "newText") or "")
@@ -98,32 +115,39 @@ class PermissionOption(_In, frozen=True, kw_only=True):
 
 
 class Permission(_In, frozen=True, kw_only=True):
-    """The parameters of a permission request."""
+    """The content of a permission request: the tool call, and the options to choose from."""
 
     session_id: str
-    tool_call: ToolCall
+    tool_call: AcpToolCall
     options: list[PermissionOption] = []
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One update of a session: a piece of text or thought, or a tool call."""
+    """One update of a session. `text` is a piece of a text or of a thought, and `tool` the state of
+    a tool call. Both are None in an update of another known kind.
+    """
 
     session_id: str
     kind: str
     text: str | None = None
-    tool: ToolCall | None = None
+    tool: AcpToolCall | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The response to one of our requests."""
+class RpcResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A response of the CLI to the request of geminids with the same `id`. `error` is None if the
+    request succeeded.
+    """
 
     id: Any
     result: msgspec.Raw
     error: RpcError | None
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A request from the agent; we respond with its id."""
+class RpcRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of the CLI to geminids, such as a permission request. The response must have the
+    same `id`. `permission` is None if this is not a permission request, or if its parameters are
+    not valid.
+    """
 
     id: Any
     method: str
@@ -131,14 +155,17 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that is not a message of this protocol, or an unknown update."""
+    """A line of the CLI that is not a valid message of the protocol, or an update of an unknown
+    kind. `why` is `noise` (the line is not a message at all), `protocol` (the message is not valid)
+    or `unknown_update`.
+    """
 
     why: Literal["noise", "protocol", "unknown_update"]
     line: str
     session_id: str | None = None
 
 
-Message = Update | Answer | Note | Unknown
+AcpMessage = Update | RpcResponse | RpcRequest | Unknown
 
 _SHOWN = 2000
 # The CLI describes a shell call as `[in src] (the model's description) [background]`.
@@ -146,7 +173,7 @@ _IN, _BACKGROUND = "[in ", " [background]"
 _LONGEST_PATH = 4200
 _CHUNKS = ("agent_message_chunk", "agent_thought_chunk", "user_message_chunk")
 _TOOLS = ("tool_call", "tool_call_update")
-# Known updates that we ignore: available commands, current mode, session title, options.
+# Kinds of updates that are known but not needed: commands, current mode, session title, options.
 QUIET = ("available_commands_update", "current_mode_update", "session_info_update", "config_option_update")
 
 
@@ -177,22 +204,25 @@ _envelope = msgspec.json.Decoder(_Envelope)
 _params = msgspec.json.Decoder(_Params)
 _head = msgspec.json.Decoder(_UpdateHead)
 _chunk = msgspec.json.Decoder(_Chunk)
-_tool = msgspec.json.Decoder(ToolCall)
+_tool = msgspec.json.Decoder(AcpToolCall)
 _permission = msgspec.json.Decoder(Permission)
 _error: msgspec.json.Decoder[RpcError | None] = msgspec.json.Decoder(RpcError | None)
 
 
-def decode_lines(block: bytes) -> list[Message]:
-    """Decode a block of whole lines. Never raises."""
+def decode_lines(block: bytes) -> list[AcpMessage]:
+    """Decode a block of complete lines to messages. An invalid line becomes an `Unknown` message.
+    Never raises.
+    """
     return [_decoded(line) for line in block.split(b"\n") if line.strip()]
 
 
-def _decoded(line: bytes) -> Message:
+def _decoded(line: bytes) -> AcpMessage:
     try:
         return _message(line)
     except UNREADABLE:
         pass
-    # Replace lone surrogates, then decode again: the CLI cuts texts at any UTF-16 unit.
+    # Replace lone surrogates and decode again: the CLI truncates texts at any UTF-16 unit, so half
+    # of a character can remain.
     value = value_of(line)
     if not isinstance(value, dict) or not value.keys() & {"method", "id"}:
         return Unknown(why="noise", line=_shown(line))
@@ -202,18 +232,18 @@ def _decoded(line: bytes) -> Message:
         return Unknown(why="protocol", line=_shown(line))
 
 
-def _message(line: bytes) -> Message:
+def _message(line: bytes) -> AcpMessage:
     message = _envelope.decode(line)
     if message.method == "session/update":
         return _update(message.params, line)
     if message.id is None:
         return Unknown(why="protocol", line=_shown(line))
     if message.method is not None:
-        return _note(message)
-    return Answer(id=message.id, result=message.result, error=_error_of(message.error))
+        return _request(message)
+    return RpcResponse(id=message.id, result=message.result, error=_error_of(message.error))
 
 
-def _update(raw: msgspec.Raw, line: bytes) -> Message:
+def _update(raw: msgspec.Raw, line: bytes) -> AcpMessage:
     params = _params.decode(raw)
     head = _head.decode(params.update)
     kind = head.session_update
@@ -228,18 +258,20 @@ def _update(raw: msgspec.Raw, line: bytes) -> Message:
     return Unknown(why="unknown_update", line=_shown(line), session_id=params.session_id)
 
 
-def _note(message: _Envelope) -> Note:
+def _request(message: _Envelope) -> RpcRequest:
     permission = None
     if message.method == "session/request_permission":
         try:
             permission = _permission.decode(message.params)
         except msgspec.ValidationError:
-            pass  # we respond anyway, because the agent waits for a response
-    return Note(id=message.id, method=message.method or "", permission=permission)
+            pass  # return the request without parameters: the CLI waits for a response
+    return RpcRequest(id=message.id, method=message.method or "", permission=permission)
 
 
 def _error_of(raw: msgspec.Raw) -> RpcError | None:
-    """Decode the error of a response; if that fails, use its text, because a caller waits."""
+    """Decode the error of a response. Return None if the response has no error. If the error is not
+    valid, return an `RpcError` whose message is the JSON text of the error.
+    """
     try:
         return _error.decode(raw)
     except msgspec.ValidationError:

@@ -1,1 +1,1 @@
-"""Read session files: records, messages, and the conversation that they produce."""
+"""Read the CLI's session files, and rebuild the conversations that are stored in them."""

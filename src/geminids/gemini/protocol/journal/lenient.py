@@ -1,4 +1,6 @@
-"""Decode records that do not match the CLI's types, as far as possible."""
+"""Decode the JSON of session files and of ACP messages leniently: if some parts are not valid, the
+valid parts are kept.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def value_of(line: bytes) -> Any:
-    """Decode a line of JSON, or return None.
+    """Decode a line of JSON. Return None if it is not JSON.
 
-    Accepts what JSON.parse accepts: lone surrogates, invalid UTF-8, any number.
+    Like JavaScript's JSON.parse, this function accepts lone surrogates, invalid UTF-8 and very
+    large numbers.
     """
     try:
         return msgspec.json.decode(line)
@@ -34,12 +37,16 @@ def value_of(line: bytes) -> Any:
 
 
 def one_line(value: Any) -> bytes:
-    """Encode a JSON value on one line."""
+    """Encode a value as JSON on one line."""
     return msgspec.json.encode(value)
 
 
 def struct_of(kind: type[T], value: dict[str, Any], **known: Any) -> T:
-    """Convert an object to a struct. A field with a value of the wrong type keeps its default."""
+    """Convert a JSON object to a struct of the type `kind`.
+
+    If a field of the object has a value of the wrong type, the struct's field gets its default.
+    `known` contains fields of the struct that are set directly, not from the object.
+    """
     try:
         fields: dict[str, Any] = dict(known)
         for field in msgspec.structs.fields(kind):
@@ -80,7 +87,9 @@ def _is_count(value: Any) -> bool:
 
 
 def replace_surrogates(value: Any) -> Any:
-    """Replace each lone surrogate, which UTF-8 cannot encode, with U+FFFD."""
+    """Return a JSON value with all lone surrogates in its strings replaced with U+FFFD. UTF-8
+    cannot encode lone surrogates.
+    """
     if isinstance(value, str):
         return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
     if isinstance(value, dict):
@@ -93,5 +102,6 @@ def _refuse(constant: str) -> Any:
 
 
 def _integer(digits: str) -> int | float:
-    # Python refuses to parse thousands of digits; JavaScript returns Infinity.
+    # Python raises an error for an integer with thousands of digits. JavaScript returns Infinity,
+    # as `float` does.
     return int(digits) if len(digits) < _MAX_DIGITS else float(digits)

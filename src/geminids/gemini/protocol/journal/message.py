@@ -1,4 +1,4 @@
-"""One message of a session file, and who wrote it."""
+"""The messages in a session file. A message can come from the user, the model or the CLI itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 
 from geminids.gemini.protocol.journal.lenient import value_of
 
-__all__ = ["NO_RAW", "Message", "Thought", "Tokens", "ToolCall"]
+__all__ = ["NO_RAW", "StoredMessage", "StoredThought", "StoredTokens", "StoredToolCall"]
 
-# Parts that are not text. A message with one of them is not empty.
+# The kinds of content parts that are not text. A message with such a part is not empty.
 _OTHER_PARTS = (
     "thought",
     "videoMetadata",
@@ -22,22 +22,26 @@ _OTHER_PARTS = (
     "inlineData",
 )
 _INJECTED = ("<session_context>", "<hook_context>")
-# `raw` is decoded from `$rewindTo`, a field that a message never has: any other value means that
-# the line is not a message.
+# The default of `StoredMessage.raw`. msgspec decodes `raw` from the JSON field `$rewindTo`, which
+# no message has. So if `raw` has another value after decoding, the line is not a message.
 NO_RAW = b"{}"
 _NULL = msgspec.Raw(b"null")
 
 
-class Thought(msgspec.Struct, frozen=True, gc=False):
-    """A summary of the model's thoughts before its answer."""
+class StoredThought(msgspec.Struct, frozen=True, gc=False):
+    """A thought in a session file: a summary of what the model thought before its answer."""
 
     subject: str = ""
     description: str = ""
     timestamp: str = ""
 
 
-class Tokens(msgspec.Struct, frozen=True, gc=False):
-    """The tokens of one API request. `input` includes `cached`; `output` excludes `thoughts`."""
+class StoredTokens(msgspec.Struct, frozen=True, gc=False):
+    """The numbers of tokens of one API request in a session file. `input` includes `cached`.
+    `output` does not include `thoughts`.
+
+    `tool` is the number of tokens in the prompts of the API's own tools.
+    """
 
     input: int = 0
     output: int = 0
@@ -47,8 +51,11 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
     total: int = 0
 
 
-class ToolCall(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A tool call. `result` is what the model received: a list of parts, None while it runs."""
+class StoredToolCall(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A tool call in a session file.
+
+    `result` is the list of content parts that the model received. It is None while the tool runs.
+    """
 
     id: str = ""
     name: str = ""
@@ -63,68 +70,85 @@ class ToolCall(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def result_display(self) -> Any:
-        """What the CLI would show, decoded lazily: text, or an object such as an edit's diff."""
+        """What the CLI shows to the user as the result of the tool call: a text, or an object such
+        as a diff.
+        """
         return value_of(bytes(self.shown))
 
 
-class Message(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """One message of a conversation. `raw` is its JSON on one line, including unknown fields."""
+class StoredMessage(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """One message of a conversation in a session file. `raw` is the original JSON of the message,
+    which can contain more fields.
+    """
 
     id: str
     type: str = ""
     timestamp: str = ""
     content: Any = ""
     display_content: Any = None
-    tool_calls: list[ToolCall] = []
-    thoughts: list[Thought] = []
-    tokens: Tokens | None = None
+    tool_calls: list[StoredToolCall] = []
+    thoughts: list[StoredThought] = []
+    tokens: StoredTokens | None = None
     model: str | None = None
     raw: bytes = msgspec.field(default=NO_RAW, name="$rewindTo")
 
     @property
     def original(self) -> dict[str, Any]:
-        """The message as the file has it."""
+        """The message as a decoded JSON object, with all fields that it has in the file."""
         value = value_of(self.raw)
         return value if isinstance(value, dict) else {}
 
     @property
     def parts(self) -> list[Any]:
-        """The content as a list; a single value becomes a list of one."""
+        """The content of the message as a list of parts. If the content is a single value, the list
+        has one item.
+        """
         return self.content if isinstance(self.content, list) else [self.content]
 
     @property
     def text(self) -> str:
-        """The text in the content."""
+        """The text of the message. Thoughts of the model are not included."""
         if isinstance(self.content, str):
             return self.content
         return "".join(map(_text_of, self.parts))
 
     @property
     def is_tool_results(self) -> bool:
-        """Whether it holds tool results; since 0.54 these are a separate message of type `user`."""
+        """Whether the message contains results of tools.
+
+        Since 0.54, the CLI stores results in separate messages. Their type is "user", although the
+        user did not write them.
+        """
         if self.type != "user" or isinstance(self.content, str):
             return False
         return any(isinstance(part, dict) and "functionResponse" in part for part in self.parts)
 
     @property
     def is_injected(self) -> bool:
-        """Whether the CLI wrote it in the user's name: session context, or a hook's output."""
+        """Whether the CLI itself wrote this message of the type "user". Such a message contains
+        context or the output of a hook.
+        """
         if self.type != "user":
             return False
         text = self.text.strip()
         if text.startswith("<hook_context>"):
-            # The output of a SessionStart hook comes before the user's prompt, in the same message.
+            # If text follows the output of a SessionStart hook, that text is the user's prompt.
             return text.endswith("</hook_context>") or "</hook_context>" not in text
         return text.startswith("<session_context>")
 
     @property
     def is_prompt(self) -> bool:
-        """Whether it is a prompt of the user."""
+        """Whether this message is a prompt that the user wrote."""
         return self.type == "user" and not self.is_tool_results and not self.is_injected
 
     @property
     def is_resumable(self) -> bool:
-        """Whether the CLI counts it as content; it deletes a session that has no content."""
+        """Whether the CLI can resume a session that contains this message.
+
+        The message must come from the user or the model and have content; a prompt that begins with
+        `/` or `?`, or that the CLI itself wrote, does not count. The CLI deletes a session in which
+        no message is resumable.
+        """
         text = self.text.strip() or any(map(_is_other, self.parts))
         if self.type == "user":
             return bool(text) and not (isinstance(text, str) and text.startswith(("/", "?", *_INJECTED)))
@@ -133,7 +157,7 @@ class Message(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 def _text_of(part: Any) -> str:
     if isinstance(part, dict):
-        # In a checkpoint, the parts include thoughts.
+        # A line that replaces the whole conversation (`$set`) can also have thoughts as parts.
         part = None if part.get("thought") else part.get("text")
     return part if isinstance(part, str) else ""
 

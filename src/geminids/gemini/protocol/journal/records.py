@@ -1,4 +1,10 @@
-"""Decode the records of session files (core/src/services/chatRecordingTypes.ts)."""
+"""Decode the records of session files. A record is one line
+(core/src/services/chatRecordingTypes.ts).
+
+Since 0.39, a session file is JSON Lines: a header, messages, and changes of the header and the
+messages. Up to 0.38, it is one JSON object with all messages. Here, such a file is called a legacy
+file.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +13,23 @@ from typing import Any
 import msgspec
 
 from geminids.gemini.protocol.journal.lenient import UNREADABLE, one_line, struct_of, value_of
-from geminids.gemini.protocol.journal.message import NO_RAW, Message, Thought, Tokens, ToolCall
+from geminids.gemini.protocol.journal.message import (
+    NO_RAW,
+    StoredMessage,
+    StoredThought,
+    StoredTokens,
+    StoredToolCall,
+)
 
 __all__ = [
     "Header",
-    "Message",
     "Record",
     "Rewind",
     "Set",
-    "Thought",
-    "Tokens",
-    "ToolCall",
+    "StoredMessage",
+    "StoredThought",
+    "StoredTokens",
+    "StoredToolCall",
     "decode_legacy_message",
     "decode_message",
     "decode_record",
@@ -31,7 +43,11 @@ __all__ = [
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """The metadata of a session. A legacy file on one line is a header with all messages."""
+    """The header of a session file, which contains the metadata of the session.
+
+    `messages` is only set for a legacy file, which is one JSON object with all messages. `fields`
+    contains all fields of the JSON object except `messages`.
+    """
 
     session_id: str = ""
     project_hash: str = ""
@@ -41,26 +57,34 @@ class Header(msgspec.Struct, frozen=True, rename="camel", gc=False):
     summary: str | None = None
     directories: list[str] = []
     memory_scratchpad: Any = None
-    messages: list[Message] | None = None
+    messages: list[StoredMessage] | None = None
     fields: dict[str, Any] = msgspec.field(default_factory=dict, name="$fields")
 
 
 class Set(msgspec.Struct, frozen=True, gc=False):
-    """`$set`: changes fields of the header; `messages` replaces the whole conversation."""
+    """The record `$set` of a session file. It changes fields of the header.
+
+    If `messages` is not None, these messages replace the whole conversation. Such a record is
+    called a checkpoint.
+    """
 
     fields: dict[str, Any]
-    messages: list[Message] | None = None
+    messages: list[StoredMessage] | None = None
 
 
 class Rewind(msgspec.Struct, frozen=True, gc=False):
-    """`$rewindTo`: removes this message and all after it; all messages if the id is unknown."""
+    """The record `$rewindTo` of a session file. It removes the message with the id `message_id`,
+    and all later messages.
+
+    If there is no such message, it removes all messages.
+    """
 
     message_id: str
 
 
-Record = Header | Message | Set | Rewind
+Record = Header | StoredMessage | Set | Rewind
 
-_message: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+_message: msgspec.json.Decoder[StoredMessage] = msgspec.json.Decoder(StoredMessage)
 _update: msgspec.json.Decoder[dict[str, dict[str, msgspec.Raw]]] = msgspec.json.Decoder(
     dict[str, dict[str, msgspec.Raw]]
 )
@@ -69,9 +93,10 @@ _attach = msgspec.structs.force_setattr
 
 
 def decode_record(line: bytes) -> Record | None:
-    """Decode a line of a `.jsonl` session file, or a legacy file that is one line.
+    """Decode one line of a session file. Return None if the line is not a record. Never raises.
 
-    Returns None if the line is not a record. Never raises.
+    If a legacy file (one JSON object with all messages) is written on one line, it is decoded as a
+    header with messages.
 
     >>> decode_record(b'{"id":"m1","type":"user","content":"hi","timestamp":""}').text
     'hi'
@@ -86,13 +111,19 @@ def decode_record(line: bytes) -> Record | None:
 
 
 def may_be_record(line: bytes) -> bool:
-    """Quick check before decoding: most lines of a legacy file cannot be a record."""
+    """Return whether a line looks like a JSON object. This check is quick; the line is
+    not decoded.
+    """
     bare = line.strip()
     return bare.endswith(b"}") and bare.startswith((b"{", b"\xef\xbb\xbf"))
 
 
 def update_in(line: bytes) -> tuple[dict[str, Any], list[msgspec.Raw] | None] | None:
-    """Return the fields and the undecoded messages of a `$set` line; None for any other line."""
+    """Decode a `$set` record, which changes fields of the header or replaces all messages. Return
+    the fields, and the messages as undecoded JSON. Return None if the line is not such a record.
+
+    The second value is None if the record does not change the messages.
+    """
     try:
         record = _update.decode(line)
         changes = record.pop("$set")
@@ -111,16 +142,22 @@ def _set_of(fields: dict[str, Any], items: list[msgspec.Raw] | None) -> Set:
     return Set(fields, [message for item in items if (message := decode_message(bytes(item))) is not None])
 
 
-def decode_message(text: bytes) -> Message | None:
-    """Decode a message on any number of lines; None if it has no id."""
+def decode_message(text: bytes) -> StoredMessage | None:
+    """Decode the JSON of one message of a conversation. Return None if it is not a message with an
+    id.
+    """
     if (message := _plain_message(_on_one_line(text))) is not None:
         return message
     value = value_of(text)
     return message_of(value) if isinstance(value, dict) and isinstance(value.get("id"), str) else None
 
 
-def decode_legacy_message(text: bytes) -> Message | None:
-    """Decode a message of a legacy file, which needs no id; None if it is not an object."""
+def decode_legacy_message(text: bytes) -> StoredMessage | None:
+    """Decode the JSON of one message of a legacy file (one JSON object, CLI releases up to 0.38).
+    Return None if it is not a JSON object.
+
+    In a legacy file, a message may have no id.
+    """
     if (message := decode_message(text)) is not None:
         return message
     value = value_of(text)
@@ -134,7 +171,7 @@ def _on_one_line(text: bytes) -> bytes:
         return text
 
 
-def _plain_message(line: bytes) -> Message | None:
+def _plain_message(line: bytes) -> StoredMessage | None:
     try:
         message = _message.decode(line)
     except UNREADABLE:
@@ -146,7 +183,10 @@ def _plain_message(line: bytes) -> Message | None:
 
 
 def record_of(value: Any) -> Record | None:
-    """Classify a JSON value, checking in the same order as the CLI."""
+    """Convert a decoded line of a session file to a record. Return None if it is not a record.
+
+    The kinds of records are checked in the same order as in the CLI.
+    """
     if not isinstance(value, dict):
         return None
     if isinstance(value.get("$rewindTo"), str):
@@ -163,19 +203,25 @@ def record_of(value: Any) -> Record | None:
     return None
 
 
-def message_of(value: dict[str, Any]) -> Message:
-    """Convert a JSON object to a message, even if fields have wrong types."""
+def message_of(value: dict[str, Any]) -> StoredMessage:
+    """Convert a JSON object to a message. If a field has a value of the wrong type, it gets its
+    default.
+    """
     raw = one_line(value)
     try:
         message = _message.decode(raw)
         _attach(message, "raw", raw)
         return message
     except UNREADABLE:
-        return struct_of(Message, {"id": "", **value}, raw=raw)
+        return struct_of(StoredMessage, {"id": "", **value}, raw=raw)
 
 
-def messages_in(value: dict[str, Any]) -> list[Message] | None:
-    """Return the messages of a checkpoint or a whole conversation; None if it has no list."""
+def messages_in(value: dict[str, Any]) -> list[StoredMessage] | None:
+    """Return the messages in the field `messages` of a JSON object. None if this field is not a
+    list.
+
+    Messages without an id are left out.
+    """
     messages = value.get("messages")
     if not isinstance(messages, list):
         return None
@@ -185,11 +231,13 @@ def messages_in(value: dict[str, Any]) -> list[Message] | None:
 
 
 def without_messages(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a header without its messages."""
+    """Return a copy of a JSON object without the field `messages`."""
     return {name: inner for name, inner in value.items() if name != "messages"}
 
 
 def header_of(value: dict[str, Any]) -> Header:
-    """Convert a JSON object to a header, with its messages."""
+    """Convert a JSON object to the header of a session. If the object contains messages, they
+    become part of the header.
+    """
     fields = without_messages(value)
     return struct_of(Header, fields, messages=messages_in(value), fields=fields)

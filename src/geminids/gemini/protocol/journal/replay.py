@@ -1,8 +1,10 @@
-"""Build the conversation from a session file's records (the CLI's loadConversationRecord)."""
+"""Rebuild a conversation from the lines of a session file, in the same way as the CLI
+(loadConversationRecord).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -10,10 +12,10 @@ import msgspec
 from geminids.gemini.protocol.journal.lenient import UNREADABLE, one_line, value_of
 from geminids.gemini.protocol.journal.records import (
     Header,
-    Message,
     Record,
     Rewind,
     Set,
+    StoredMessage,
     decode_legacy_message,
     decode_record,
     header_of,
@@ -22,8 +24,8 @@ from geminids.gemini.protocol.journal.records import (
 
 __all__ = [
     "Block",
-    "Conversation",
     "MessageOrder",
+    "StoredConversation",
     "blocks",
     "header_from",
     "legacy_conversation",
@@ -36,33 +38,70 @@ _parts: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict
 _items: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Conversation(msgspec.Struct, frozen=True):
-    """A session after its last record. `header` is None if the CLI would not accept the file."""
+class StoredConversation(msgspec.Struct, frozen=True):
+    """A conversation that was rebuilt from all lines of its session file.
+
+    `header` is None if the CLI would not accept the file as a session.
+    """
 
     header: Header | None
-    messages: list[Message]
+    messages: list[StoredMessage]
 
 
 class MessageOrder(Generic[T]):
-    """Messages in conversation order, with rewind. Each change is O(1) amortized."""
+    """The messages of a conversation in their order, by id. Its methods add, replace and remove
+    messages.
+
+    The values in `by_id` are the messages themselves, or their positions in a file.
+    """
 
     def __init__(self) -> None:
         self.by_id: dict[str, T] = {}
+        self.resumed = False
+        """Whether the session id was read once more, and no message after it (a checkpoint does not
+        count as a message). If the CLI resumes a session, it writes the id once more, in a second
+        header or in a change of the header.
+        """
 
     def put(self, message_id: str, value: T) -> None:
-        """Append a new message, or replace the message with this id."""
+        """Add a message to the end of the conversation.
+
+        If there already is a message with this id, it is replaced and keeps its position.
+        """
         self.by_id[message_id] = value
 
+    def checkpoint(self, messages: Sequence[tuple[str, T]]) -> None:
+        """Replace the conversation with the ids and values of a checkpoint.
+
+        If the session was just resumed (`self.resumed`), a checkpoint without any new message is
+        ignored: the CLI writes such a checkpoint with less data than the earlier lines (no thoughts,
+        tokens, models and times, no prompts that begin with a slash). A message `<id>_response` is
+        not new if the message `<id>` is known: it repeats the results of that message's tool calls.
+        """
+        if self.resumed and messages and all(self._is_known(message_id) for message_id, _ in messages):
+            return
+        self.by_id.clear()
+        for message_id, value in messages:
+            self.put(message_id, value)
+
+    def _is_known(self, message_id: str) -> bool:
+        return message_id in self.by_id or message_id.removesuffix("_response") in self.by_id
+
     def rewind(self, message_id: str) -> None:
-        """Remove a message and all after it; all messages if the id is unknown."""
+        """Remove the message with this id and all later messages. If there is no such message,
+        remove all messages.
+        """
         if message_id not in self.by_id:
             self.by_id.clear()
         while self.by_id and self.by_id.popitem()[0] != message_id:
             pass
 
 
-def replay(lines: Iterable[bytes]) -> Conversation:
-    """Build the conversation from the lines of a session file of any release. Never raises.
+def replay(lines: Iterable[bytes]) -> StoredConversation:
+    """Rebuild the conversation from the lines of a session file of any CLI release. Never raises.
+
+    In the example, the second line replaces the message of the first line, because both have the
+    same id.
 
     >>> first = b'{"id":"m1","type":"user","content":"helo"}'
     >>> again = b'{"id":"m1","type":"user","content":"hello"}'
@@ -70,7 +109,7 @@ def replay(lines: Iterable[bytes]) -> Conversation:
     ['hello']
     """
     kept = list(lines)
-    order: MessageOrder[Message] = MessageOrder()
+    order: MessageOrder[StoredMessage] = MessageOrder()
     fields: dict[str, Any] = {}
     for line in kept:
         record = decode_record(line)
@@ -81,40 +120,53 @@ def replay(lines: Iterable[bytes]) -> Conversation:
         legacy = legacy_conversation(b"\n".join(kept))
         if legacy is not None:
             return legacy
-    return Conversation(header, list(order.by_id.values()))
+    return StoredConversation(header, list(order.by_id.values()))
 
 
-def _apply(record: Record, order: MessageOrder[Message], fields: dict[str, Any]) -> None:
-    if isinstance(record, Message):
+def _apply(record: Record, order: MessageOrder[StoredMessage], fields: dict[str, Any]) -> None:
+    if isinstance(record, StoredMessage):
+        order.resumed = False
         order.put(record.id, record)
     elif isinstance(record, Rewind):
         order.rewind(record.message_id)
     else:
+        order.resumed |= "sessionId" in record.fields and bool(order.by_id)
         fields.update(record.fields)
+        messages = [(message.id, message) for message in record.messages or ()]
         if isinstance(record, Set) and record.messages is not None:
-            order.by_id.clear()
-        for message in record.messages or ():
-            order.put(message.id, message)
+            order.checkpoint(messages)
+        else:
+            for message_id, message in messages:
+                order.put(message_id, message)
 
 
 def header_from(fields: dict[str, Any]) -> Header | None:
-    """Build the header from the fields of all lines; None without a session id or project hash."""
+    """Build the header of a session from the fields in all lines of its file.
+
+    Return None if the session id or the project hash is missing.
+    """
     if not fields.get("sessionId") or not fields.get("projectHash"):
         return None
     return header_of(fields)
 
 
-def legacy_conversation(content: bytes) -> Conversation | None:
-    """Read a file that is one JSON object (up to 0.38); None for any other file."""
+def legacy_conversation(content: bytes) -> StoredConversation | None:
+    """Read the conversation from the content of a session file that is one JSON object (CLI
+    releases up to 0.38).
+
+    Return None if the content has another format.
+    """
     fields, items = _split_legacy(content)
     if "sessionId" not in fields:
         return None
     messages = [message for item in items if (message := decode_legacy_message(item)) is not None]
-    return Conversation(header_of(fields), messages)
+    return StoredConversation(header_of(fields), messages)
 
 
 def _split_legacy(content: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
-    """Return the header's fields, and the JSON of each message."""
+    """Split the content of a session file that is one JSON object. Return the fields of its header,
+    and the JSON of each message.
+    """
     try:
         parts = _parts.decode(content)
         items = _items.decode(parts.pop("messages", b"[]"))
@@ -127,13 +179,18 @@ def _split_legacy(content: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
     return without_messages(value), map(one_line, messages if isinstance(messages, list) else [])
 
 
-# JSON strings contain no line breaks, so a line like these is always a real bracket.
+# The lines with brackets in a session file that is one indented JSON object. A JSON string contains
+# no line breaks, so such a line is never a part of a string.
 _FIRST, _LAST, _LAST_BUT_MORE = b"    {", b"    }", b"    },"
 _MESSAGES, _END = b'  "messages": [', b"  ]"
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """A part of the file: a whole message, or a line around the messages."""
+    """A part of a session file that is one indented JSON object: the JSON of one message, or one
+    other line.
+
+    `offset` is the position of the part in the file, in bytes.
+    """
 
     offset: int
     text: bytes
@@ -141,7 +198,11 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
 
 def blocks(lines: Iterable[bytes]) -> Iterator[Block]:
-    """Split an indented legacy file into blocks. A truncated message has `is_message` False."""
+    """Split a session file that is one indented JSON object into parts: each message is one part,
+    and each other line too.
+
+    If the last message is truncated, it is yielded with `is_message` False.
+    """
     inside, offset, start = False, 0, 0
     held: list[bytes] = []
     for line in lines:
@@ -164,7 +225,11 @@ def blocks(lines: Iterable[bytes]) -> Iterator[Block]:
 
 
 def skeleton(text: bytes) -> dict[str, Any] | None:
-    """Decode the file with `null` for each message; None if the rest is not a session."""
+    """Decode the text of a session file in which each message was replaced with `null`. The result
+    contains the header.
+
+    Return None if the text is not a JSON object with a `sessionId`.
+    """
     try:
         value = msgspec.json.decode(text)
     except UNREADABLE:

@@ -1,4 +1,8 @@
-"""Stream session files of any size: a first pass locates the messages, a second reads them."""
+"""Read session files of any size with little memory.
+
+The first pass over the file finds the position of each message. The second pass reads the messages
+one by one. The module `records.py` explains the lines of a session file.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,9 @@ import msgspec
 from geminids.gemini.protocol.journal.lenient import UNREADABLE, value_of
 from geminids.gemini.protocol.journal.records import (
     Header,
-    Message,
     Rewind,
     Set,
+    StoredMessage,
     decode_legacy_message,
     decode_message,
     decode_record,
@@ -31,15 +35,20 @@ from geminids.gemini.protocol.journal.replay import (
     skeleton,
 )
 
-__all__ = ["Journal", "open_journal", "subagent_files"]
+__all__ = ["JournalFile", "open_journal", "subagent_files"]
 
 _BUFFER = 128 * 1024
-# Position of a message: the offset of its line; in a checkpoint, also its index there.
+# The position of a message: the offset of its line in the file. If the line is a checkpoint (a
+# record with all messages), the position also has the index of the message in it.
 Place = int | tuple[int, int]
 
 
 class _Mark(msgspec.Struct, frozen=True, gc=False, rename={"rewind": "$rewindTo"}):
-    """The fields of a line that identify its kind; other fields are skipped."""
+    """The two fields of a line in a session file that show whether it is a message (`id`) or a
+    rewind (`rewind`), which removes messages.
+
+    All other fields are skipped while decoding.
+    """
 
     id: Any = None
     rewind: Any = None
@@ -48,44 +57,54 @@ class _Mark(msgspec.Struct, frozen=True, gc=False, rename={"rewind": "$rewindTo"
 _mark: msgspec.json.Decoder[_Mark] = msgspec.json.Decoder(_Mark)
 
 
-class Journal(msgspec.Struct, frozen=True):
-    """A session file after the first pass. `messages` can be iterated repeatedly."""
+class JournalFile(msgspec.Struct, frozen=True):
+    """An opened session file. Each iteration over `messages` reads the messages from the file.
+
+    `header` is None if the CLI would not accept the file as a session.
+    """
 
     header: Header | None
-    messages: Iterable[Message]
+    messages: Iterable[StoredMessage]
 
 
 class _Lines(msgspec.Struct, frozen=True):
-    """The remaining messages of a `.jsonl` file, in order."""
+    """Reads the messages of a session file in the format JSON Lines, in the order of the
+    conversation.
+
+    `places` contains the positions in the file of the messages that are left after all changes.
+    """
 
     path: Path
     places: list[Place]
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[StoredMessage]:
         held: tuple[int, Any] = (-1, None)
         with self.path.open("rb", _BUFFER) as file:
             for place in self.places:
                 offset, number = place if isinstance(place, tuple) else (place, None)
                 if number is None:
                     record = decode_record(_line_at(file, offset))
-                    message = record if isinstance(record, Message) else None
+                    message = record if isinstance(record, StoredMessage) else None
                 else:
                     if held[0] != offset:
                         held = (-1, None)
                         held = (offset, _messages_at(_line_at(file, offset)))
                     message = _nth(held[1], number)
-                # None if the file has changed since the first pass.
+                # The message is None if the file has changed since the first pass.
                 if message is not None:
                     yield message
 
 
 class _Blocks(msgspec.Struct, frozen=True):
-    """The messages of an indented legacy file: offset and length of each."""
+    """Reads the messages of a session file that is one indented JSON object.
+
+    `places` contains the position and the length of each message in the file, in bytes.
+    """
 
     path: Path
     places: list[tuple[int, int]]
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[StoredMessage]:
         with self.path.open("rb", _BUFFER) as file:
             for offset, length in self.places:
                 file.seek(offset)
@@ -94,10 +113,11 @@ class _Blocks(msgspec.Struct, frozen=True):
                     yield message
 
 
-def open_journal(path: Path) -> Journal:
-    """Read the header of a session file of any release; its messages are streamed.
+def open_journal(path: Path) -> JournalFile:
+    """Open a session file of any CLI release. Its header is read, and the positions of its messages
+    are found; the messages are read later.
 
-    Raises only OSError.
+    Raises `OSError` if the file cannot be read. No other error is raised.
     """
     order: MessageOrder[Place] = MessageOrder()
     fields: dict[str, Any] = {}
@@ -106,10 +126,10 @@ def open_journal(path: Path) -> Journal:
         while line := file.readline():
             _apply_line(line, offset, order, fields)
             offset += len(line)
-            line = b""  # free it: a checkpoint is long, so never hold two lines at once
+            line = b""  # free the memory: a line can be long, so never hold two lines at once
         header = header_from(fields)
         if header is not None:
-            return Journal(header, _Lines(path, list(order.by_id.values())))
+            return JournalFile(header, _Lines(path, list(order.by_id.values())))
         file.seek(0)
         legacy = _legacy(file, path)
         if legacy is not None:
@@ -117,12 +137,16 @@ def open_journal(path: Path) -> Journal:
         file.seek(0)
         conversation = legacy_conversation(file.read())
     if conversation is not None:
-        return Journal(conversation.header, conversation.messages)
-    return Journal(None, _Lines(path, list(order.by_id.values())))
+        return JournalFile(conversation.header, conversation.messages)
+    return JournalFile(None, _Lines(path, list(order.by_id.values())))
 
 
 def _apply_line(line: bytes, offset: int, order: MessageOrder[Place], fields: dict[str, Any]) -> None:
-    """Apply a line to the conversation; messages are stored as positions in the file."""
+    """Apply one line of a session file: add, replace or remove the positions of messages in
+    `order`, and store fields of the header in `fields`.
+
+    `offset` is the position of the line in the file.
+    """
     if not line.startswith(b"{") and not may_be_record(line):
         return None
     try:
@@ -134,31 +158,35 @@ def _apply_line(line: bytes, offset: int, order: MessageOrder[Place], fields: di
         if isinstance(mark.rewind, str):
             return order.rewind(mark.rewind)
         if isinstance(mark.id, str):
+            order.resumed = False
             return order.put(mark.id, offset)
     if line.startswith(b'{"$set":{') and (update := update_in(line)) is not None:
         changed, items = update
+        order.resumed |= "sessionId" in changed and bool(order.by_id)
         fields.update(changed)
         if items is not None:
-            order.by_id.clear()
-            for number, item in enumerate(items):
-                if (message_id := _id_of(item)) is not None:
-                    order.put(message_id, (offset, number))
+            places = [(_id_of(item), (offset, number)) for number, item in enumerate(items)]
+            order.checkpoint([(message_id, place) for message_id, place in places if message_id is not None])
         return None
     return _apply_record(line, offset, order, fields)
 
 
 def _apply_record(line: bytes, offset: int, order: MessageOrder[Place], fields: dict[str, Any]) -> None:
     record = decode_record(line)
-    if isinstance(record, Message):
+    if isinstance(record, StoredMessage):
+        order.resumed = False
         order.put(record.id, offset)
     elif isinstance(record, Rewind):
         order.rewind(record.message_id)
     elif record is not None:
+        order.resumed |= "sessionId" in record.fields and bool(order.by_id)
         fields.update(record.fields)
+        places = [(message.id, (offset, number)) for number, message in enumerate(record.messages or ())]
         if isinstance(record, Set) and record.messages is not None:
-            order.by_id.clear()
-        for number, message in enumerate(record.messages or ()):
-            order.put(message.id, (offset, number))
+            order.checkpoint(places)
+        else:
+            for message_id, place in places:
+                order.put(message_id, place)
 
 
 def _id_of(item: msgspec.Raw) -> str | None:
@@ -175,21 +203,27 @@ def _line_at(file: BinaryIO, offset: int) -> bytes:
     return file.readline()
 
 
-def _messages_at(line: bytes) -> list[msgspec.Raw] | list[Message]:
-    """Return the messages of a checkpoint, undecoded if possible."""
+def _messages_at(line: bytes) -> list[msgspec.Raw] | list[StoredMessage]:
+    """Return the messages in a line that contains several messages: as undecoded JSON if the line
+    is a valid `$set` record, otherwise decoded. The list is empty if the line contains no messages.
+    """
     if line.startswith(b'{"$set":{') and (update := update_in(line)) is not None:
         return update[1] or []
     record = decode_record(line)
     return (record.messages or []) if isinstance(record, Set | Header) else []
 
 
-def _nth(listed: list[Any], number: int) -> Message | None:
+def _nth(listed: list[Any], number: int) -> StoredMessage | None:
     item = listed[number] if number < len(listed) else None
     return decode_message(bytes(item)) if isinstance(item, msgspec.Raw) else item
 
 
-def _legacy(file: BinaryIO, path: Path) -> Journal | None:
-    """Open an indented legacy file; None if its layout differs, then the caller reads it whole."""
+def _legacy(file: BinaryIO, path: Path) -> JournalFile | None:
+    """Open a session file that is one indented JSON object, as CLI releases up to 0.38 wrote it.
+
+    Return None if the file is not indented in the CLI's way. Then the caller reads the file as a
+    whole.
+    """
     places: list[tuple[int, int]] = []
     around: list[bytes] = []
     for block in blocks(file):
@@ -201,7 +235,7 @@ def _legacy(file: BinaryIO, path: Path) -> Journal | None:
     value = skeleton(b"".join(around))
     if value is None or value.get("messages") != [None] * len(places):
         return None
-    return Journal(header_of(without_messages(value)), _Blocks(path, places))
+    return JournalFile(header_of(without_messages(value)), _Blocks(path, places))
 
 
 def _object(text: bytes) -> Any:
@@ -212,9 +246,10 @@ def _object(text: bytes) -> Any:
 
 
 def subagent_files(session_file: Path, session_id: str) -> list[Path]:
-    """Return the files of a session's subagents, oldest first.
+    """Return the session files of the subagents that a session started, the oldest one first.
 
-    Since 0.39 they are `chats/<session id>/<id>.jsonl`.
+    `session_file` is the file of the session itself. Since 0.39, the files of its subagents are in
+    the same folder, as `<session id>/<subagent id>.jsonl`.
     """
     if not session_id:
         return []

@@ -1,1 +1,3 @@
-"""How an attempt ended, judged by what the CLI left behind."""
+"""Decide how a run ended, from the CLI's output and exit code: with success, or with
+which failure.
+"""

@@ -1,4 +1,8 @@
-"""Classify API errors by the CLI's message, its exit code (the status mod 256) and its stack."""
+"""Classify errors of the API. The CLI shows them in its error message, its exit code, and the stack
+trace on stderr.
+
+The CLI's exit code can be the HTTP status modulo 256.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +33,19 @@ _NETWORK = re.compile(
 )
 _UNREACHABLE = re.compile(r"fetch failed|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT", re.IGNORECASE)
 _INVALID_JSON = re.compile(r"JSON|Unexpected token|Incomplete", re.IGNORECASE)
-# Releases before about 0.60 report only this for an error that is not JSON from the API.
+# Releases before about 0.60 report only this text if the error does not come as JSON from the API.
 _UNKNOWN_ERROR = "An unknown error occurred."
 _MESSAGE_IN_STDERR = re.compile(r"gemini-client-error-[^/\n]*?\.json (?:\w*Error: )?(\S[^\n]*)")
-# process.exit(status) keeps the low eight bits (cli/src/utils/errors.ts).
+# The CLI exits with the HTTP status, of which only the low eight bits remain
+# (cli/src/utils/errors.ts).
 _STATUS_BY_EXIT_CODE = {
     status & 0xFF: status for status in (400, 401, 403, 408, 409, 413, 429, 499, 500, 501, 502, 503, 504)
 }
-# A quota that returns within this time is a per-minute quota, whatever the CLI calls it.
+# A quota that is available again within this time counts as a per-minute quota, even if the CLI
+# calls it a daily one.
 _SOON_SECONDS = 120.0
-# core/src/utils/googleQuotaErrors.ts calls these terminal.
+# If a quota is available again only after this time, the CLI does not wait for it
+# (core/src/utils/googleQuotaErrors.ts).
 _LASTING_SECONDS = 300.0
 _EXHAUSTED = re.compile(
     r"limit:\s*0(?!\d|\.\d)|exhausted your capacity|capacity exceeded|MODEL_CAPACITY_EXHAUSTED", re.IGNORECASE
@@ -47,7 +54,11 @@ _MAX_SENTENCE = 500
 
 
 def http_status_of(message: str, exit_code: int | None, stderr: str) -> int | None:
-    """Find the HTTP status in the message, the exit code, or the stack's error class and fields."""
+    """Return the HTTP status of an API error. None if it is unknown.
+
+    The status is taken from the CLI's error message; if it is not there, from the CLI's exit code,
+    and then from its stderr.
+    """
     code = _CODE.search(message)
     if code:
         return int(code[1])
@@ -62,7 +73,11 @@ def http_status_of(message: str, exit_code: int | None, stderr: str) -> int | No
 
 
 def api_failure(message: str, exit_code: int | None, stderr: str, *, status: int | None = None) -> Failure:
-    """Classify an `[API Error: …]`. Pass `status` if it is already known."""
+    """Return the failure for an API error that the CLI reported with this `message`.
+
+    `status` is the HTTP status of the error. If `status` is None, the HTTP status is taken from the
+    other arguments, if they contain it.
+    """
     if status is None:
         status = http_status_of(message, exit_code, stderr)
     if _UNKNOWN_ERROR in message and (messages := _MESSAGE_IN_STDERR.findall(stderr)):
@@ -105,9 +120,14 @@ def _kind(
 
 
 def _is_lasting(message: str, everything: str, retry_after: float | None) -> bool:
-    """Whether the quota stays exhausted for longer than minutes.
+    """Return whether a used-up quota stays used up for longer than a few minutes.
 
-    Applies the CLI's rules if its verdict (TerminalQuotaError) is missing.
+    `everything` is the error message and the stderr of the CLI. `retry_after` is the time in
+    seconds after which the API says to try again; None if it is unknown.
+
+    For such a quota, the CLI raises TerminalQuotaError. If this name is not in `everything`, the
+    CLI's own rules are applied to `message` and `retry_after`. But if `retry_after` is at most two
+    minutes, the result is always False.
     """
     if retry_after is not None and retry_after <= _SOON_SECONDS:
         return False
@@ -125,18 +145,22 @@ def _retry_after(text: str) -> float | None:
 
 
 def _readable(kind: FailureKind, status: int | None, sentence: str) -> str:
-    """Explain messages of undici and V8, such as "terminated" or "Unexpected token"."""
+    """Return an explanation of an error message from Node's HTTP client or JSON parser, such as
+    "terminated". The original message is added in brackets.
+
+    Other messages are returned unchanged.
+    """
     if kind == "network" and status is None:
         if _UNREACHABLE.search(sentence):
             return f"the API could not be reached ({sentence})"
-        return f"the connection to the API broke in the middle of an answer ({sentence})"
+        return f"the connection to the API was interrupted during an answer ({sentence})"
     if kind == "server" and status is None and _INVALID_JSON.search(sentence):
         return f"the API sent an invalid answer ({sentence})"
     return sentence
 
 
 def sentence_of(message: str) -> str:
-    """Extract the readable sentence from the CLI's brackets and the API's JSON.
+    """Extract the readable sentence from an error message of the CLI. The message can contain JSON.
 
     >>> sentence_of('[API Error: {"error":{"code":500,"message":"boom","status":"INTERNAL"}}]')
     'boom'
@@ -149,9 +173,11 @@ def sentence_of(message: str) -> str:
 
 
 def _in_json(text: str) -> str | None:
-    """Return the innermost `message`.
+    """Return the field `message` of the JSON error in a text. None if the text contains no JSON
+    error.
 
-    If the API's answer is not labelled as JSON, the CLI wraps it as text in another error.
+    This field can contain a JSON error again, because the CLI sometimes puts the API's answer as
+    text into another error. In this case, the inner message is returned.
     """
     start = text.find("{")
     if start < 0:

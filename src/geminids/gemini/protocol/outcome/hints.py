@@ -1,4 +1,4 @@
-"""One sentence for each kind of failure: what to do about it."""
+"""Hints for the user. For each kind of failure, there is one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from geminids.outcome import FailureKind
 __all__ = ["hint_for"]
 
 _HINTS: dict[FailureKind, str] = {
-    "auth": "Set GEMINI_API_KEY to a valid key (or set up Vertex AI), then run `geminids doctor`.",
+    "auth": "Set GEMINI_API_KEY to a valid key (or, for Vertex AI, GOOGLE_API_KEY and GOOGLE_GENAI_USE_VERTEXAI=true), "
+    "then run `geminids doctor`.",
     "tier_retired": "Use an API key (GEMINI_API_KEY), Vertex AI, or a Code Assist Standard or Enterprise account.",
-    "quota_minute": "Wait for `retry_after`, slow down, or raise the quota of the key.",
+    "quota_minute": "Wait `retry_after` seconds, send fewer requests, or raise the quota of the key.",
     "quota_day": "Wait until the quota is renewed, use another model, or raise the quota of the key.",
     "model_not_found": "Use a model that the key can access; the aliases `auto`, `pro` and `flash` always work.",
     "bad_request": "Read the message: the API refused the request itself, and will again.",
@@ -24,13 +25,13 @@ _HINTS: dict[FailureKind, str] = {
     "blocked": "Word the prompt differently, or try again where the failure is retryable.",
     "loop": "Word the task differently, or give the agent the tool or permission that it keeps asking for.",
     "cut_off": "Find out who ended the CLI (memory limit, supervisor, `kill`), then run again or resume.",
-    "crashed": "Read `stderr_tail`; run `geminids doctor`, and try another release with `geminids install`.",
+    "crashed": "Read the end of stderr; run `geminids doctor`, and try another release with `geminids install`.",
     "cli_missing": "Run `geminids install`.",
     "cli_unsupported": "Install a newer release with `geminids install`.",
     "bad_prompt": "Fix the prompt; `literal=True` treats a leading `/` and `@path` as plain text.",
     "bad_option": "Fix the option that the message names.",
-    "schema_mismatch": "Simplify the schema, or allow more tries (schema_tries).",
-    "protocol": "Report this bug with the release and the recorded stream.",
+    "schema_mismatch": "Simplify the schema, or allow more tries with `schema_tries`.",
+    "protocol": "Report this as a bug of geminids, with the CLI's version and its recorded output.",
 }
 
 
@@ -40,5 +41,8 @@ _BY_STATUS: dict[tuple[FailureKind, int], str] = {
 
 
 def hint_for(kind: FailureKind, http_status: int | None = None) -> str:
-    """Return what to do about a failure of this kind; some HTTP statuses have their own hint."""
+    """Return the hint for a failure of this kind: a sentence that says what to do.
+
+    For some HTTP statuses, there is a special hint. `http_status` is None if the status is unknown.
+    """
     return _HINTS[kind] if http_status is None else _BY_STATUS.get((kind, http_status), _HINTS[kind])

@@ -1,7 +1,8 @@
-"""Judge how the CLI ended: turn result line, exit code and stderr into an outcome and failure.
+"""Decide how a headless run ended, from the CLI's result line, exit code and stderr.
 
-Neither a `result` with status success nor exit code 0 proves success: signals, safety blocks and
-loops also exit with 0. The source is GEMINI_CLI.md, sections 1 and 3.
+A result line with the status "success" does not prove that the run succeeded, and an exit code of 0
+does not prove it either. The CLI also exits with 0 after a signal, after a block by a safety
+filter, or after a loop.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 
 from geminids.gemini.protocol.outcome.api_errors import api_failure, sentence_of
 from geminids.gemini.protocol.outcome.hints import hint_for
+from geminids.gemini.protocol.stderr import is_noise
 from geminids.outcome import Failure, FailureKind, Outcome
 
 __all__ = [
@@ -46,10 +48,10 @@ _ERROR_LINE = re.compile(
 )
 _LOOP = "Loop detected"
 _TURNS = "Maximum session turns exceeded"
-# A filter blocks the same answer again, so no retry; an empty or broken answer may be fine next
-# time.
+# These texts show that a safety filter blocked the answer. A retry does not help then, but it can
+# help after an empty or invalid answer.
 _FILTERED = re.compile(r"blocked due to|prohibited", re.IGNORECASE)
-# Signals that another process sends, unlike those of a crash (SEGV, ABRT, BUS).
+# Exit codes for signals that another process sent. A crash has other signals (SEGV, ABRT, BUS).
 _SENT_SIGNALS = {-1, -2, -3, -9, -13, -15}
 NO_AUTH = "no credentials found: no key in the environment, and no sign-in method in the settings"
 _TAIL_SIZE = 4000
@@ -57,14 +59,22 @@ _MAX_LINE = 500
 
 
 class ProcessEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What every process leaves: its exit code and stderr."""
+    """The facts about an ended CLI process from which its ending is decided: the exit code and
+    stderr.
+    """
 
     exit_code: int | None = None
     stderr: str = ""
 
 
 class Evidence(ProcessEvidence, frozen=True, kw_only=True):
-    """Everything that the judgement of a headless run is based on."""
+    """The facts about an ended headless run. From these, `judge` decides how the run ended.
+
+    `result_status`, `error_type` and `error_message` come from the result line of the CLI; a value
+    is None if the CLI printed no such line, or if the line does not contain it. `error_lines`
+    contains the severity and the message of each error line. `resume` is the run's option with the
+    session to resume.
+    """
 
     result_status: str | None = None
     error_type: str | None = None
@@ -77,7 +87,9 @@ class Evidence(ProcessEvidence, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The outcome, the reason in one sentence, and the failure if the run failed."""
+    """How a run ended: its outcome, the reason in one sentence (None after a success), and the
+    failure (None if the run did not fail).
+    """
 
     outcome: Outcome
     reason: str | None = None
@@ -89,10 +101,10 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def judge(evidence: Evidence) -> Ending:
-    """Judge a run that we did not stop ourselves."""
+    """Decide how a headless run ended. Do not use this for a run that geminids has stopped."""
     named = evidence.resume not in (None, "latest")
     if named and _NO_SESSIONS in evidence.stderr and not _NO_SESSION.search(evidence.stderr):
-        # If the folder has no sessions, some releases start a new one, whichever was requested.
+        # If the folder has no sessions, some releases start a new one instead of the requested one.
         message = f'the session "{evidence.resume}" was not found, and the CLI started a new one'
         return failed(evidence, "session_not_found", message)
     if evidence.result_status is None:
@@ -113,7 +125,9 @@ def _judge_success(evidence: Evidence) -> Ending:
 
 
 def no_model_request(evidence: ProcessEvidence) -> Ending:
-    """The CLI reports success but sent no request to the model."""
+    """Return the ending of a run that failed because it sent no request to the model, although the
+    CLI reported no error.
+    """
     message = "the CLI sent no request to the model: the conversation is too long, or a hook blocked it"
     ending = failed(evidence, "blocked", message)
     assert ending.failure is not None
@@ -147,7 +161,9 @@ def _api_error(evidence: ProcessEvidence, message: str) -> Ending:
 
 
 def without_result(evidence: ProcessEvidence) -> Ending:
-    """Judge a process that ended without a result line."""
+    """Decide how a run ended if its CLI process printed no result line. The exit code and stderr
+    are used for this.
+    """
     code, stderr = evidence.exit_code, evidence.stderr
     if TIER_RETIRED.search(stderr):
         return tier_retired(evidence)
@@ -173,8 +189,8 @@ def without_result(evidence: ProcessEvidence) -> Ending:
     return failed(evidence, "crashed", describe_crash(code, stderr), retryable=True)
 
 
-# None takes the CLI's message. Ours replaces it if the CLI gives advice for a shell, not for a
-# library.
+# The failure kind and message for each exit code. If the message is None, the CLI's message is
+# used. Our message replaces a message of the CLI whose advice is only for users of a terminal.
 _BY_EXIT_CODE: dict[int | None, tuple[FailureKind, str | None]] = {
     44: ("sandbox", None),
     52: ("config", None),
@@ -184,7 +200,8 @@ _BY_EXIT_CODE: dict[int | None, tuple[FailureKind, str | None]] = {
 
 
 def _no_auth(stderr: str) -> str:
-    # The CLI's message names the settings file of the private home, which is not the user's.
+    # Do not use the CLI's message: it names the settings file in the private home of the run, which
+    # the user does not know.
     if _NO_AUTH.search(stderr):
         return NO_AUTH
     return _relevant_line(stderr) or "no credentials found"
@@ -204,34 +221,42 @@ def _bad_input(evidence: ProcessEvidence) -> Ending:
 
 
 def tier_retired(evidence: ProcessEvidence) -> Ending:
-    """Google no longer serves this consumer account."""
+    """Return the ending of a run that failed because it uses a kind of personal Google account
+    which Google no longer serves.
+    """
     return failed(evidence, "tier_retired", "Google no longer serves Gemini CLI for this kind of account")
 
 
 def loop(evidence: ProcessEvidence) -> Ending:
-    """The CLI stopped a model that repeated itself."""
+    """Return the ending of a run that the CLI stopped because the model repeated itself."""
     return failed(evidence, "loop", "the model repeated itself and the CLI stopped it")
 
 
 def max_turns() -> Ending:
-    """The run reached the user's `max_turns`."""
+    """Return the ending of a run that has reached the limit `max_turns`."""
     return Ending("max_turns", "the run took all the turns that max_turns allows")
 
 
 def cut_off(evidence: ProcessEvidence, message: str) -> Ending:
-    """Another process ended the CLI, not geminids."""
+    """Return the ending of a run whose CLI was ended by another process or by a signal. A retry of
+    such a run can help.
+    """
     return failed(evidence, "cut_off", message, retryable=True)
 
 
 def failed(evidence: ProcessEvidence, kind: FailureKind, message: str, *, retryable: bool = False) -> Ending:
-    """Return a failure of this kind with its hint, exit code and stderr."""
+    """Return the ending of a run that failed with a failure of this kind and with this message. The
+    exit code and the end of stderr come from `evidence`.
+    """
     return failed_with(
         Failure(kind=kind, message=message, retryable=retryable, hint=hint_for(kind)), evidence
     )
 
 
 def failed_with(failure: Failure, evidence: ProcessEvidence) -> Ending:
-    """Return this failure with exit code and the end of stderr added."""
+    """Return the ending of a run that failed with this failure. The exit code and the end of stderr
+    are added to the failure from `evidence`.
+    """
     tail = evidence.stderr[-_TAIL_SIZE:] or None
     failure = msgspec.structs.replace(failure, exit_code=evidence.exit_code, stderr_tail=tail)
     return Ending("failed", failure.message, failure)
@@ -249,21 +274,25 @@ def _describe_exit(code: int | None) -> str:
 
 
 def describe_crash(code: int | None, stderr: str) -> str:
-    """Describe a crash in one sentence: the exit code or signal, and the first error on stderr."""
+    """Return a sentence that describes a crash of the CLI: its exit code or signal, and the first
+    error on stderr.
+    """
     errors = (match for line in stderr.splitlines() if (match := _ERROR_LINE.match(line)))
     error = next(errors, None)
     return f"{_describe_exit(code)} and gave no result" + (f": {_shorten(error[1])}" if error else "")
 
 
 def _relevant_line(stderr: str, about: re.Pattern[str] | None = None) -> str:
-    """Return the line that matches `about`, else the first that is no warning or stack frame."""
+    """Return the line of stderr that explains the failure best, shortened.
+
+    It is the first line that matches `about`. If no line matches, it is the first line that is
+    neither a warning nor a part of a stack trace. Return an empty string if there is none.
+    """
     for line in stderr.splitlines():
         if about is not None:
             if about.search(line):
                 return _shorten(line)
-        elif line and not line.startswith(
-            (" ", "Ripgrep", "Warning", "YOLO", "[STARTUP]", "(", "Loaded cached")
-        ):
+        elif line and not is_noise(line) and not line.startswith((" ", "Warning", "(")):
             return _shorten(line)
     return _relevant_line(stderr) if about is not None else ""
 

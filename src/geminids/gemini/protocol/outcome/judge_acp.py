@@ -1,8 +1,13 @@
-"""Judge how an ACP turn ended, with the same endings as a headless run.
+"""Decide how a turn ended, for a CLI process that runs over ACP (its JSON-RPC protocol). The
+possible endings are the same as for a headless run.
 
-ACP reports less: its error code is an HTTP status, or 500 if the status was lost; `end_turn` also
-stands for a missing answer; one stop reason stands for a loop and for too many turns. stderr is
-complete only when the process ends, and it mixes all chats of the process.
+ACP reports less than a headless run:
+
+- The code of an error is an HTTP status. But it is also 500 if the CLI does not know the status.
+- The stop reason `end_turn` can also mean that the answer is missing.
+- A loop and too many turns have the same stop reason.
+- The stderr is complete only after the process has ended, and it contains messages about all chats
+  of the process.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ __all__ = ["TurnEvidence", "judge_opening", "judge_turn"]
 
 _AUTH_REQUIRED = -32000
 _INTERNAL_ERROR = -32603
-# Code 500 without JSON from the API stands for any error whose status was lost (acpSession.ts).
+# The CLI also sends the code 500 if it does not know the HTTP status of an error (acpSession.ts).
 _STATUS_LOST = 500
 _NOT_FOUND = re.compile(r"\bnot found\b|NOT_FOUND")
 _QUOTA = re.compile(r"\bquota|rate.?limit|resource (?:has been )?exhausted|RESOURCE_EXHAUSTED", re.IGNORECASE)
@@ -41,41 +46,44 @@ _NO_SESSION = re.compile(r"Session not found: (\S+)")
 _NO_KEY = re.compile(r"API key is missing|^Authentication required", re.IGNORECASE)
 _NO_FOLDER = re.compile(r"(?:Directory does not exist|Path is not a directory): (.*)")
 _BAD_SETTINGS = re.compile(r"^Error in .*\.json: ")
-# The CLI repeats its error answers on stderr, for every chat of the process.
+# The CLI also prints each of its error responses on stderr, for all chats of the process.
 _REPEATED = re.compile(r"^Error handling request .*$", re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class TurnEvidence(ProcessEvidence, frozen=True, kw_only=True):
-    """Everything that the judgement of a turn is based on."""
+    """The facts about an ended turn of a chat. From these, `judge_turn` decides how the
+    turn ended.
+    """
 
     stop_reason: str | None = None
-    """The answer's stop reason; None without an answer."""
+    """The stop reason in the response to `session/prompt`; None if there was no response."""
     code: int | None = None
-    """The code of a JSON-RPC error."""
+    """The code of the JSON-RPC error; None if the response was no error."""
     message: str | None = None
     data: str | None = None
-    """The error's `data`, as text."""
+    """The field `data` of the JSON-RPC error, as text."""
     answer: str = ""
-    """The text after the last tool call."""
+    """The model's text after the last tool call."""
     text: str = ""
     turns: int = 0
-    """Model turns so far, counted as `max_turns` counts them."""
+    """The number of model turns so far, which the option `max_turns` limits."""
     max_turns: int | None = None
     tool_calls: int = 0
     thinking_only: bool = False
-    """The model has sent thoughts but no text since the last tool call."""
+    """Whether the model sent thoughts, but no text, after the last tool call."""
     recorded: bool | None = None
     """Whether the session file has a model message after the last tool call or prompt.
 
-    None if nobody has checked.
+    None if this was not checked.
     """
     gone: bool = False
-    """The process has ended."""
+    """Whether the CLI process has ended."""
 
 
 def judge_turn(evidence: TurnEvidence) -> Ending:
-    """Judge one `session/prompt` that we did not stop ourselves.
+    """Decide how a turn (one request `session/prompt`) ended. Do not use this for a turn that
+    geminids has cancelled.
 
     >>> judge_turn(TurnEvidence(stop_reason="end_turn", answer="Hello")).outcome
     'success'
@@ -93,7 +101,7 @@ def judge_turn(evidence: TurnEvidence) -> Ending:
         case "max_tokens":
             return no_model_request(evidence)
         case "cancelled":
-            # An AbortError inside the CLI, or another prompt in the same session.
+            # The cause is an AbortError inside the CLI, or another prompt in the same session.
             return cut_off(evidence, "the turn was cancelled, but not by geminids")
         case "refusal":
             return failed(evidence, "blocked", "the model refused to answer")
@@ -105,7 +113,11 @@ def judge_turn(evidence: TurnEvidence) -> Ending:
 def judge_opening(
     code: int | None, message: str | None, data: str | None, stderr: str = "", exit_code: int | None = None
 ) -> Ending:
-    """Judge a failed `initialize` or `session/new`. Without a code, the process has ended."""
+    """Decide why a request `initialize` or `session/new` to the CLI has failed.
+
+    `code`, `message` and `data` come from the JSON-RPC error. If `code` is None, the CLI process
+    ended without a response.
+    """
     evidence = ProcessEvidence(exit_code=exit_code, stderr=_ANSI.sub("", stderr))
     if code is None:
         return without_result(evidence)
@@ -113,7 +125,11 @@ def judge_opening(
 
 
 def _judge_end_turn(evidence: TurnEvidence) -> Ending:
-    """Judge by the session file: the CLI neither records nor reports an invalid answer here."""
+    """Decide how a turn with the stop reason `end_turn` ended.
+
+    The CLI also sends `end_turn` after an invalid answer of the model. Only the session file shows
+    the difference: it does not contain an invalid answer.
+    """
     if evidence.thinking_only:
         return _blocked(evidence, "the model sent only thoughts and no answer")
     if evidence.answer.strip():
@@ -126,12 +142,17 @@ def _judge_end_turn(evidence: TurnEvidence) -> Ending:
 
 
 def _blocked(evidence: TurnEvidence, message: str) -> Ending:
-    # Retryable, because ACP does not tell a filter from a temporary error.
+    # ACP does not show whether a filter or a temporary error stopped the answer, so a retry may
+    # help.
     return failed(evidence, "blocked", message, retryable=True)
 
 
 def _judge_exit(evidence: TurnEvidence) -> Ending:
-    """`crashed` even after a signal: the caller does not manage a process of many chats."""
+    """Return the ending of a turn during which the CLI process ended.
+
+    The kind of failure is always `crashed`, even if a signal ended the process. The process serves
+    many chats, so the signal was not sent to end this turn.
+    """
     message = describe_crash(evidence.exit_code, _REPEATED.sub("", evidence.stderr))
     return failed(evidence, "crashed", message, retryable=True)
 
@@ -158,7 +179,7 @@ def _judge_error(evidence: ProcessEvidence, code: int, message: str, data: str |
 def _judge_internal_error(evidence: ProcessEvidence, details: str) -> Ending:
     folder = _NO_FOLDER.search(details)
     if folder:
-        return failed(evidence, "bad_option", f"cwd: {folder[1]} is gone or cannot be entered")
+        return failed(evidence, "bad_option", f"cwd: {folder[1]} is not an existing folder")
     if _BAD_SETTINGS.search(details):
         return failed(evidence, "config", sentence_of(details))
     return failed(
@@ -167,9 +188,11 @@ def _judge_internal_error(evidence: ProcessEvidence, details: str) -> Ending:
 
 
 def _status(code: int, message: str) -> int | None:
-    """Return the HTTP status, from the message if the code is 500.
+    """Return the HTTP status of an error that the CLI reported with this `code`. None if the status
+    is unknown.
 
-    0.41 sends 500 for 429 and 503, and every release sends it for 404.
+    Usually `code` is the status. But if it is 500, the status is taken from `message`, because the
+    CLI also sends 500 for other statuses: some releases for 429 and 503, and all releases for 404.
     """
     if code != _STATUS_LOST:
         return code if 400 <= code <= 599 else None
@@ -182,7 +205,11 @@ def _status(code: int, message: str) -> int | None:
 
 
 def _details(data: str | None) -> str | None:
-    """Return the `details` of an internal error; other data lists errors in our request."""
+    """Return the text of an internal error of the CLI: the field `details` in `data`, the JSON data
+    of the error. If `data` is not JSON, return `data` itself.
+
+    Return None if `data` is None, or if it is JSON without a text in `details`.
+    """
     if data is None:
         return None
     try:
