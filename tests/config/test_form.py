@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from geminids import McpServer, Options, OptionsError, Permissions
 from geminids.config import build_config, json_schema, validate_config
-from geminids.config.fields import fields
+from geminids.options.flags import fields
 
 _HERE = str(Path(__file__).parent)
 _FILE = __file__

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from geminids import Options, OptionsError
-from geminids.config.fields import fields
 from geminids.config.project_limits import may_set
+from geminids.options.flags import fields
 
 
 def test_without_configuration_the_defaults_apply(config_files: Any) -> None:

@@ -8,7 +8,7 @@ import jsonschema
 import msgspec
 
 from geminids.config import config_fields, json_schema, reference_page
-from geminids.config.fields import fields
+from geminids.options.flags import fields
 
 ROOT = Path(__file__).parents[2]
 

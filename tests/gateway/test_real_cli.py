@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from geminids.gateway import Call, Gateway, Reply, Usage, offline_scene
+from geminids.gateway import Call, Gateway, Reply, ReplyUsage, offline_scene
 
 pytestmark = pytest.mark.real
 
@@ -30,7 +30,7 @@ def answer_of(lines: list[dict[str, Any]]) -> str:
 
 def test_text_and_usage(run_cli: RunCli, folder: Path) -> None:
     """The CLI reports the text and token counts of the script."""
-    usage = Usage(input=100, output=7, cached=40, thinking=5)
+    usage = ReplyUsage(input=100, output=7, cached=40, thinking=5)
     reply = Reply(thought="**Subject**\nmore", text=["Hel", "lo"], usage=usage)
     with Gateway([reply]) as gateway:
         lines = run_cli(gateway, "hi there", folder, "--model=flash")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from geminids.gemini.features import NEWEST_TESTED, OLDEST_SUPPORTED
-from geminids.gemini.locate.search import COMMON
+from geminids.gemini.locate.candidates import COMMON
 
 PAGE = Path(__file__).parents[2] / "docs/reference/toolchain.md"
 

@@ -13,8 +13,8 @@ import pytest
 
 from geminids.errors import CliMissing, NodeMissing
 from geminids.gemini import Gemini, find, installed, is_available
+from geminids.gemini.locate.candidates import COMMON
 from geminids.gemini.locate.probe import run_command
-from geminids.gemini.locate.search import COMMON
 
 from .conftest import Machine
 

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from geminids.adapters import cakit
-from geminids.gateway import Usage
+from geminids.gateway import ReplyUsage
 from hostile_repository import keys_sent
 from plain_gemini import plain_gemini
 
@@ -135,7 +135,7 @@ def test_every_field_of_a_record(program: Program) -> None:
     """C3, C4, C8: the record of a run with a tool and two models has every documented field, thinking
     and cached tokens, and private files. The strict check passes."""
     gateway = program.world.gateway
-    tokens = Usage(input=1000, output=20, thinking=7, cached=300)
+    tokens = ReplyUsage(input=1000, output=20, thinking=7, cached=300)
     gateway.when("hello", calls=[("run_shell_command", {"command": "echo tool-output"})], usage=tokens)
     gateway.when("hello", text=["It is ", "done."], usage=tokens)
     record = program.run(model="auto")
@@ -198,7 +198,7 @@ def test_the_raw_output_is_what_the_cli_printed(program: Program) -> None:
 def test_another_served_model_passes(program: Program, served: str) -> None:
     """C3, C4, L10: if the API answers with another model than requested, a good run passes
     `--strict`. The served model is in the record, and the requested one is not."""
-    program.world.gateway.reply(text="hi", model_version=served, usage=Usage(input=10, output=2))
+    program.world.gateway.reply(text="hi", model_version=served, usage=ReplyUsage(input=10, output=2))
     code, record, stderr = program.shell()
     assert (code, record["exit_code"], stderr) == (0, 0, "")
     assert list(record["models_usage"]) == [served]
@@ -279,7 +279,7 @@ def test_each_invalid_field_is_named(field: str, value: object) -> None:
 def test_a_stored_report_of_the_cli(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """C5: the last JSON value of stdout of `gemini --output-format json` becomes a record. Earlier
     values and a model that is only configured do not count."""
-    program.world.gateway.reply(text="hi", usage=Usage(input=10, output=2, thinking=3, cached=4))
+    program.world.gateway.reply(text="hi", usage=ReplyUsage(input=10, output=2, thinking=3, cached=4))
     monkeypatch.setenv("GEMINI_MODEL", "gemini-2.5-pro")
     done = _report_of(program)
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from geminids.adapters import leadmetrics
-from geminids.gateway import Call, Reply, Request, Usage
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 from sign_ins import SIGN_INS
 
 pytestmark = pytest.mark.real
@@ -331,7 +331,7 @@ def test_an_error_of_the_api(worker: Worker) -> None:
 def _script(request: Request) -> Reply | None:
     if request.method != "stream":
         return None
-    usage = Usage(input=1000, output=100, cached=400, thinking=50)
+    usage = ReplyUsage(input=1000, output=100, cached=400, thinking=50)
     if not request.turn_results:
         return Reply(calls=[Call("glob", {"pattern": "*"})], usage=usage, model_version=SERVED)
     return Reply(text="done", usage=usage, model_version="gemini-2.5-pro")
@@ -484,7 +484,7 @@ def test_the_order_of_a_transcript(worker: Worker) -> None:
 
 def test_reading_the_output_of_the_cli(worker: Worker) -> None:
     """The functions read the CLI's own stdout, which `on_log` receives."""
-    worker.world.gateway.reply(text="PONG", usage=Usage(input=100, output=10, cached=20))
+    worker.world.gateway.reply(text="PONG", usage=ReplyUsage(input=100, output=10, cached=20))
     result = worker.run("Reply with PONG")
     lines = leadmetrics.parse_ndjson_lines(worker.stdout)
     assert leadmetrics.extract_session_id(lines) == result.session_id

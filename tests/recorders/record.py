@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from geminids.config.paths import Places
-from geminids.gateway import Call, Gateway, Reply, Usage
+from geminids.gateway import Call, Gateway, Reply, ReplyUsage
 from geminids.gemini.install.cli import install
 
 VERSIONS = ("0.24.0", "0.32.1", "0.41.2", "0.61.0")
@@ -29,7 +29,7 @@ _SETTINGS = {
     "privacy": {"usageStatisticsEnabled": False},
     "experimental": {"enableAgents": True},
 }
-_USAGE = Usage(input=100, output=7, cached=40, thinking=5)
+_USAGE = ReplyUsage(input=100, output=7, cached=40, thinking=5)
 _FAILING = "echo out; echo oops >&2; exit 3"
 
 

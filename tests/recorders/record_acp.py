@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from geminids.config.paths import Places
-from geminids.gateway import Call, Gateway, Reply, Usage
+from geminids.gateway import Call, Gateway, Reply, ReplyUsage
 from geminids.gemini.install.cli import install
 
 VERSIONS = ("0.41.2", "0.61.0")
@@ -27,7 +27,7 @@ _SETTINGS = {
     "general": {"maxAttempts": 1, "sessionRetention": {"enabled": False}},
     "privacy": {"usageStatisticsEnabled": False},
 }
-_USAGE = Usage(input=100, output=7, cached=40, thinking=5)
+_USAGE = ReplyUsage(input=100, output=7, cached=40, thinking=5)
 _READ = Call("read_file", {"file_path": "a.py"})
 _SLEEP = Call("run_shell_command", {"command": "touch started; sleep 60"})
 

@@ -19,7 +19,7 @@ import geminids
 from geminids import Options, Permissions
 from geminids.config.paths import Places
 from geminids.gateway import Gateway
-from geminids.gateway.script.script import Reply, make_reply
+from geminids.gateway.script.replies import Reply, make_reply
 
 VERSION = "0.61.0"
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "events"

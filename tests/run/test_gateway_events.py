@@ -25,7 +25,7 @@ from geminids.spending.tokens import Counts
 
 
 class Observed:
-    """A `GatewayEvents` with its lease and mailbox; collects the events and halts."""
+    """A `GatewayEvents` with its lease and queue; collects the events and halts."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
@@ -46,7 +46,7 @@ class Observed:
     def deliver(self, *messages: Any) -> list[Any]:
         self.events.clear()
         for message in messages:
-            self.lease.mailbox.put(message)
+            self.lease.queue.put(message)
         self.gateway.read()
         return list(self.events)
 

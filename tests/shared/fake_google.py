@@ -34,8 +34,8 @@ from typing import Any, Literal, Self
 
 from geminids.gateway.request import Request
 from geminids.gateway.script.encode import parts_of
-from geminids.gateway.script.script import Reply
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.replies import Reply
+from geminids.gateway.script.scripted_upstream import Scripted
 from geminids.gateway.upstream import Body, Cut, Hang, Head, Wait
 
 __all__ = ["FakeGoogle", "Fault", "ReceivedRequest", "certificate"]

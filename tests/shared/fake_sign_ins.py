@@ -23,7 +23,7 @@ from urllib.parse import parse_qs
 from fake_google import Answer, FakeGoogle, Script
 from fake_proxy import FakeProxy
 from geminids.gateway.request import Request
-from geminids.gateway.script.script import Reply
+from geminids.gateway.script.replies import Reply
 
 __all__ = [
     "LOGIN",

@@ -141,7 +141,7 @@ def _commands() -> Iterator[tuple[str, str]]:
 
 
 def _configuration() -> Iterator[tuple[str, str]]:
-    from geminids.config.fields import fields, server_fields
+    from geminids.options.flags import fields, server_fields
 
     yield "trusted_projects", "list"
     for field in fields():
@@ -296,7 +296,7 @@ def _plain(value: Any) -> str:
 
 def _variables(root: Path) -> list[str]:
     """Return all environment variables in the source code, including those of options and flags."""
-    from geminids.config.fields import fields
+    from geminids.options.flags import fields
 
     names = {field.env for field in fields() if field.env}
     for file in sorted((root / "src" / "geminids").rglob("*.py")):

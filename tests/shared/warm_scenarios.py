@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from geminids.gateway.request import Request
-from geminids.gateway.script.script import Reply, make_reply
+from geminids.gateway.script.replies import Reply, make_reply
 
 __all__ = ["SCENES", "plain_result", "play"]
 

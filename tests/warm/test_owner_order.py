@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from geminids import McpServer, Options, Permissions
-from geminids.config.fields import fields
+from geminids.options.flags import fields
 from geminids.warm.owner.order import make_order, rooted, why_not_served
 from geminids.warm.owner.protocol import Order, as_line, decode_client_messages
 

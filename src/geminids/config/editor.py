@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 import tomlkit
 
-from geminids.config.fields import server_fields
 from geminids.config.files import SECTION, FileProblem, read_config
 from geminids.config.flock import FileLock
 from geminids.config.form import NOT_GIVEN, field_named, is_field, nested, no_such_field, read_value
@@ -26,6 +25,7 @@ from geminids.config.paths import Places, private_dir, write_private
 from geminids.config.project_limits import is_inside
 from geminids.errors import GeminidsError, OptionsError
 from geminids.options import make_options
+from geminids.options.flags import server_fields
 
 __all__ = ["key_of", "set_value", "trust", "unset_value", "untrust"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from geminids.config.fields import Field, fields, server_fields
 from geminids.errors import OptionsError
 from geminids.options import McpServer, Options, Permissions, make_options
+from geminids.options.flags import Field, fields, server_fields
 from geminids.options.values import most_similar
 
 __all__ = [

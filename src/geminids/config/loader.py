@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from geminids.config.fields import Field, fields
 from geminids.config.files import (
     SECTION,
     ConfigFile,
@@ -26,6 +25,7 @@ from geminids.config.form import NOT_GIVEN, field_named, flatten, nested, read_v
 from geminids.config.project_limits import ADDED_UP, ONLY_TOOLS, is_inside, restrict
 from geminids.errors import OptionsError
 from geminids.options import Options, make_options
+from geminids.options.flags import Field, fields
 from geminids.options.validate import invalid_entry
 
 __all__ = ["TRUSTED", "Loaded", "from_folder", "load_options", "trusts"]

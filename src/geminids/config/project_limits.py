@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from geminids.config.fields import Field
 from geminids.config.form import field_named
+from geminids.options.flags import Field
 
 __all__ = ["ADDED_UP", "ONLY_TOOLS", "is_inside", "may_set", "restrict"]
 

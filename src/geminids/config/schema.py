@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from geminids.config.fields import GROUPS, Field, Kind, fields, server_fields
 from geminids.options import Options
+from geminids.options.flags import GROUPS, Field, Kind, fields, server_fields
 
 __all__ = ["ConfigField", "config_fields", "json_schema", "reference_page"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from geminids.gateway.request import Request
     from geminids.gateway.script.demo import offline_scene
     from geminids.gateway.script.load import load_script
-    from geminids.gateway.script.script import Call, Reply, Script, Usage
+    from geminids.gateway.script.replies import Call, Reply, ReplyUsage, Script
     from geminids.gateway.server.gateway import Gateway
     from geminids.gateway.upstream import Upstream
 
@@ -26,25 +26,25 @@ __all__ = [
     "Recording",
     "Replaying",
     "Reply",
+    "ReplyUsage",
     "Request",
     "Script",
     "Upstream",
-    "Usage",
     "load_cassette",
     "load_script",
     "offline_scene",
 ]
 
 _MODULES = {
-    "Call": "script.script",
+    "Call": "script.replies",
     "Gateway": "server.gateway",
     "Recording": "cassette.recording",
     "Replaying": "cassette.replay",
-    "Reply": "script.script",
+    "Reply": "script.replies",
     "Request": "request",
-    "Script": "script.script",
+    "Script": "script.replies",
     "Upstream": "upstream",
-    "Usage": "script.script",
+    "ReplyUsage": "script.replies",
     "load_cassette": "cassette.cassette",
     "load_script": "script.load",
     "offline_scene": "script.demo",

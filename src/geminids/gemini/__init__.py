@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from geminids.gemini.features import Release, release_of
-from geminids.gemini.locate.cli import Gemini
 from geminids.gemini.locate.find import Availability, find, installed, is_available
+from geminids.gemini.locate.identify import Gemini
 from geminids.gemini.locate.node import Node, find_node
 
 if TYPE_CHECKING:

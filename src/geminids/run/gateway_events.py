@@ -106,7 +106,7 @@ class GatewayEvents:
         """Wait for messages and emit their events, until cancelled."""
 
         while True:
-            await self._lease.mailbox.wait()
+            await self._lease.queue.wait()
             # Before the prices: the tools must be reported before the first output.
             self._report_tools()
             if not self._prices.loaded:
@@ -130,7 +130,7 @@ class GatewayEvents:
         """Emit events for the messages that have arrived since the last call."""
         self._report_tools()
         events: list[Event] = []
-        for message in self._lease.mailbox.take():
+        for message in self._lease.queue.take():
             if isinstance(message, Answered):
                 events += self._answered(message)
             elif isinstance(message, Finding):

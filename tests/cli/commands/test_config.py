@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from geminids.config.fields import fields
+from geminids.options.flags import fields
 
 
 @pytest.fixture

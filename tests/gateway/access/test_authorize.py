@@ -15,7 +15,7 @@ from geminids.gateway.lease import Lease
 from geminids.gateway.messages import GatewayMessage
 from geminids.gateway.registry import OpenLease, open_lease
 from geminids.gateway.request import Api
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 
 STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
 BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}).encode()

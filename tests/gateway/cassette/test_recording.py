@@ -32,7 +32,7 @@ from geminids.gateway.cassette.cassette import load_cassette
 from geminids.gateway.cassette.lines import CassetteHeader
 from geminids.gateway.cassette.recording import Recording
 from geminids.gateway.script.encode import sse
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 from geminids.gateway.upstream import Body, Cut, Hang, Head, Mismatch, Part, UpstreamFault
 
 SECRET = "hunter2-hunter2"
@@ -288,7 +288,7 @@ sys.path.insert(0, {str(Path(__file__).parents[2] / "shared")!r})
 from gateway_requests import *
 from geminids.gateway import Reply
 from geminids.gateway.cassette.recording import Recording
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 recording = Recording(Scripted([Reply(text="one"), Reply(text="two")]), {str(path)!r})
 collect_parts(recording, make_request(make_body(user_content("a"))))
 collect_parts(recording, make_request(make_body(user_content("b"))))
@@ -342,7 +342,7 @@ sys.path.insert(0, {str(Path(__file__).parents[2] / "shared")!r})
 from gateway_requests import *
 from geminids.gateway import Reply
 from geminids.gateway.cassette.recording import Recording
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 recording = Recording(Scripted([Reply(text="one")]), {str(tmp_path / "c")!r}, on_remark=print)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 assert "one" in body_text(collect_parts(recording, make_request(make_body(user_content("a")))))

@@ -25,8 +25,8 @@ from geminids.gateway.cassette.recording import Recording
 from geminids.gateway.cassette.replay import Replaying
 from geminids.gateway.request import Request
 from geminids.gateway.script.encode import sse
-from geminids.gateway.script.script import Call, Reply
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.replies import Call, Reply
+from geminids.gateway.script.scripted_upstream import Scripted
 from geminids.gateway.upstream import Body, Cut, Hang, Head, Mismatch, Part, Upstream, UpstreamFault, Wait
 
 EVENTS = Head(200, {"content-type": "text/event-stream"})

@@ -9,7 +9,7 @@ from geminids.gateway import Reply
 from geminids.gateway.lease import Lease
 from geminids.gateway.messages import GatewayMessage, Halt
 from geminids.gateway.registry import open_lease
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 from geminids.spending import Budget
 from geminids.spending.budget import Hold, Spending
 

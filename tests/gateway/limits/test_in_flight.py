@@ -15,7 +15,7 @@ from geminids.gateway import Reply, Script
 from geminids.gateway.lease import Lease
 from geminids.gateway.limits.rate_limiter import RateLimiter
 from geminids.gateway.registry import open_lease
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 
 STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
 

@@ -17,7 +17,7 @@ from geminids.gateway.limits.rate_limiter import RateLimiter
 from geminids.gateway.messages import Answered, GatewayMessage, Halt, Waiting
 from geminids.gateway.registry import open_lease
 from geminids.gateway.request import Request
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 from geminids.gateway.upstream import Body, Head, Part
 from geminids.spending import Budget
 from geminids.spending.budget import Spending

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geminids.gateway.script.scripted import fill
+from geminids.gateway.script.scripted_upstream import fill
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from geminids.gateway import Call, Reply, Request, Usage
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 from geminids.gateway.script.encode import kind_of, parts_of, responses_of
 from geminids.gateway.upstream import Body, Cut, Hang, Head, Part, Wait
 
@@ -42,7 +42,7 @@ def test_order_of_chunks() -> None:
     ("usage", "expected"),
     [
         (
-            Usage(input=100, output=20, thinking=5, tool=3, cached=40),
+            ReplyUsage(input=100, output=20, thinking=5, tool=3, cached=40),
             {
                 "promptTokenCount": 100,
                 "candidatesTokenCount": 20,
@@ -53,12 +53,12 @@ def test_order_of_chunks() -> None:
             },
         ),
         (
-            Usage(input=1, output=2, total=50),
+            ReplyUsage(input=1, output=2, total=50),
             {"promptTokenCount": 1, "candidatesTokenCount": 2, "totalTokenCount": 50},
         ),
     ],
 )
-def test_usage(usage: Usage, expected: dict[str, int]) -> None:
+def test_usage(usage: ReplyUsage, expected: dict[str, int]) -> None:
     """The total is the sum of all counts unless the script sets it. Zero counts are not sent."""
     assert responses_of(Reply(text="hi", usage=usage), request())[0]["usageMetadata"] == expected
 

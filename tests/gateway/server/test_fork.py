@@ -22,7 +22,7 @@ from geminids.gateway.forward.forward import Forwarding
 from geminids.gateway.forward.network_settings import NetworkSettings
 from geminids.gateway.lease import Lease
 from geminids.gateway.registry import OpenLease, open_lease
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here"),

@@ -18,7 +18,7 @@ from geminids.gateway import Reply, Script
 from geminids.gateway.lease import TOKEN_PREFIX, Lease
 from geminids.gateway.messages import Answered, GatewayMessage, Halt
 from geminids.gateway.registry import OpenLease, keep_open, open_lease
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 
 STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
 

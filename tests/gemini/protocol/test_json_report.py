@@ -91,9 +91,9 @@ def _json_run(world: Any, **fields: Any) -> subprocess.CompletedProcess[str]:
 @pytest.mark.real
 def test_the_real_report_is_read(world: Any) -> None:
     """The report of the real CLI has response, session, tokens, requests and tool calls."""
-    from geminids.gateway import Usage
+    from geminids.gateway import ReplyUsage
 
-    world.gateway.reply(text="hello back", usage=Usage(input=10, output=3, thinking=4, cached=2))
+    world.gateway.reply(text="hello back", usage=ReplyUsage(input=10, output=3, thinking=4, cached=2))
     done = _json_run(world)
     report = read_report(done.stdout)
     assert report is not None

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.config.fields import fields
 from geminids.gemini.tools import BUILT_IN, built_in
 from geminids.launch.permissions.verdicts import (
     Verdicts,
@@ -20,6 +19,7 @@ from geminids.launch.permissions.verdicts import (
     modes_of,
 )
 from geminids.options import Approval, Permissions
+from geminids.options.flags import fields
 from permission_table import TABLE
 
 SHELL = "run_shell_command"

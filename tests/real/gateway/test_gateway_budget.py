@@ -14,8 +14,7 @@ from collect_events import select_events
 from fake_google import FakeGoogle
 from gateway_runs import KEY, RELEASES, options_for
 from geminids import Notice, ToolFinished, ToolStarted
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as ApiUsage
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 
 pytestmark = pytest.mark.real
 
@@ -31,7 +30,7 @@ def thirty_requests(request: Request) -> Reply | None:
     if turn >= 29:
         return Reply(text="done")
     call = Call("glob", {"pattern": f"*.x{turn}"})
-    return Reply(calls=[call], usage=ApiUsage(input=12_000, output=100, cached=0))
+    return Reply(calls=[call], usage=ReplyUsage(input=12_000, output=100, cached=0))
 
 
 def assert_over_budget(result: Any, *words: str) -> None:

@@ -13,8 +13,7 @@ from collect_events import select_events
 from fake_google import FakeGoogle
 from gateway_runs import KEY, RELEASES, options_for
 from geminids import Notice, TokensUsed, Usage
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as ApiUsage
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 
 pytestmark = pytest.mark.real
 
@@ -25,9 +24,9 @@ def release(request: pytest.FixtureRequest) -> str:
     return version
 
 
-def tokens(n: int) -> ApiUsage:
+def tokens(n: int) -> ReplyUsage:
     """Return other token counts for each request, so that a test notices mixed-up requests."""
-    return ApiUsage(input=1000 + n, output=10 * n, cached=100 + n, thinking=7 * n)
+    return ReplyUsage(input=1000 + n, output=10 * n, cached=100 + n, thinking=7 * n)
 
 
 def answer_after_tool(request: Request) -> Reply | None:

@@ -24,8 +24,7 @@ from fake_google import FakeGoogle, ReceivedRequest, certificate
 from fake_proxy import FakeProxy
 from geminids import Finished, TokensUsed, ToolFinished
 from geminids.events.model import decode_event
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as Counted
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 from geminids.gateway import registry as gateway_host
 from host_program import Task, run_host
 from sign_ins import (
@@ -48,8 +47,8 @@ def world(make_world: Any) -> Any:
     return make_world("0.61.0")
 
 
-def make_usage(step: int, more: int = 0) -> Counted:
-    return Counted(input=1_000 + 10 * more + step, output=10 + step, cached=0, thinking=0)
+def make_usage(step: int, more: int = 0) -> ReplyUsage:
+    return ReplyUsage(input=1_000 + 10 * more + step, output=10 + step, cached=0, thinking=0)
 
 
 def assert_clear(events: list[Any], asked: list[ReceivedRequest], *, priced: bool = True) -> Finished:
@@ -509,7 +508,9 @@ def test_fifty_leases_at_once(world: Any, wait_until: Any) -> None:
 
     def script(request: Request) -> Reply | None:
         number = int(request.last_user_text.split()[-1])
-        return Reply(text=f"for {number}", usage=Counted(input=1_000 + number, output=number), method="any")
+        return Reply(
+            text=f"for {number}", usage=ReplyUsage(input=1_000 + number, output=number), method="any"
+        )
 
     received: list[list[Any]] = [[] for _ in range(50)]
     wrong: list[str] = []
@@ -562,8 +563,10 @@ def test_fifty_runs_at_once(world: Any) -> None:
     has the answer and the tokens of its own request, and their sum is what the API counted."""
     all_sent = threading.Barrier(50)
 
-    def used_by(number: int) -> Counted:
-        return Counted(input=1_000 + number, output=100 + number, cached=number, thinking=2 * number, tool=0)
+    def used_by(number: int) -> ReplyUsage:
+        return ReplyUsage(
+            input=1_000 + number, output=100 + number, cached=number, thinking=2 * number, tool=0
+        )
 
     def script(request: Request) -> Reply | None:
         if request.method != "stream":
@@ -598,7 +601,7 @@ def test_fifty_runs_at_once(world: Any) -> None:
         assert usage_of_events(events) == usage_of_api(own)
         (used,) = select_events(events, TokensUsed)
         assert used.request == 1
-        assert Counted(used.input, used.output, used.cached, used.thinking, used.tool) == used_by(number)
+        assert ReplyUsage(used.input, used.output, used.cached, used.thinking, used.tool) == used_by(number)
     assert not all_sent.broken  # the API had fifty open requests at the same time
     assert len(asked) == 50
     sums = [events[-1].usage for events in results.values()]

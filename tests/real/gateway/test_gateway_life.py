@@ -15,8 +15,7 @@ import pytest
 import geminids
 from fake_google import FakeGoogle
 from gateway_runs import KEY, RELEASES, options_for
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as ApiUsage
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 from geminids.gateway import registry as host
 
 pytestmark = pytest.mark.real
@@ -63,7 +62,7 @@ def test_the_gateway_ends_during_chats(make_world: Any) -> None:
     world = make_world("0.61.0")
 
     def script(request: Request) -> Reply | None:
-        fine = Reply(text="fine", usage=ApiUsage(input=10, output=1))
+        fine = Reply(text="fine", usage=ReplyUsage(input=10, output=1))
         return fine if "fine" in request.last_user_text else answer_and_stall(request)
 
     async def main(google: FakeGoogle) -> list[geminids.Result]:
@@ -183,5 +182,5 @@ def _pieces(number: int) -> list[str]:
     return [random.Random(100 * number + piece).randbytes(25_000).hex() for piece in range(20)]
 
 
-def _tokens(number: int, request: int) -> ApiUsage:
-    return ApiUsage(input=1000 + number + request, output=10 * request + number, cached=0, thinking=0)
+def _tokens(number: int, request: int) -> ReplyUsage:
+    return ReplyUsage(input=1000 + number + request, output=10 * request + number, cached=0, thinking=0)

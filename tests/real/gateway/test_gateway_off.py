@@ -17,8 +17,7 @@ import geminids
 from collect_events import select_events
 from fake_google import FakeGoogle
 from geminids import Notice, OptionsError, Started
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as Counted
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 from sign_ins import KEY, SIGN_INS, options_for_server, paid_requests, price
 
 pytestmark = pytest.mark.real
@@ -43,9 +42,9 @@ def script(request: Request) -> Reply | None:
     if request.method != "stream":
         return None
     if not request.turn_results:
-        usage = Counted(input=1_000, output=10, cached=400, thinking=0)
+        usage = ReplyUsage(input=1_000, output=10, cached=400, thinking=0)
         return Reply(calls=[Call("glob", {"pattern": "*"})], usage=usage)
-    return Reply(text="done", usage=Counted(input=2_000, output=20, cached=0, thinking=0))
+    return Reply(text="done", usage=ReplyUsage(input=2_000, output=20, cached=0, thinking=0))
 
 
 @pytest.fixture

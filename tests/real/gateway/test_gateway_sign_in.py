@@ -17,8 +17,7 @@ from collect_events import select_events
 from fake_google import FakeGoogle
 from fake_sign_ins import FakeVertex
 from geminids import Notice, Started, TokensUsed
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as Counted
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 
 pytestmark = pytest.mark.real
 deep = pytest.mark.deep
@@ -202,8 +201,8 @@ def answer_with_usage(request: Request) -> Reply | None:
         return None
     if not request.turn_results:
         call = Call("run_shell_command", {"command": "env > tool_env.txt"})
-        return Reply(calls=[call], usage=Counted(input=1_000, output=10, cached=400, thinking=0))
-    return Reply(text="hi", usage=Counted(input=2_000, output=20, cached=0, thinking=0))
+        return Reply(calls=[call], usage=ReplyUsage(input=1_000, output=10, cached=400, thinking=0))
+    return Reply(text="hi", usage=ReplyUsage(input=2_000, output=20, cached=0, thinking=0))
 
 
 @pytest.mark.parametrize("transport", ["headless", pytest.param("warm", marks=deep)])

@@ -17,7 +17,7 @@ from fake_google import FakeGoogle, Fault
 from gateway_runs import KEY, options_for
 from geminids import Notice, TokensUsed
 from geminids.gateway import Call, Reply, Request
-from geminids.gateway.script.scripted import fill
+from geminids.gateway.script.scripted_upstream import fill
 
 pytestmark = pytest.mark.real
 deep = pytest.mark.deep

@@ -17,8 +17,7 @@ import geminids
 from collect_events import check_events, select_events
 from fake_google import ReceivedRequest
 from geminids import Notice, TokensUsed, ToolFinished
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as Counted
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 from host_program import Task, run_host
 from sign_ins import SIGN_INS, SignIn, assert_usage_equals_api, options_for_server, paid_requests
 
@@ -50,11 +49,15 @@ def converse(request: Request) -> Reply | None:
     n = 1000 * int(chat) + 100 * int(turn) + step
     if step == 0:
         call = Call("run_shell_command", {"command": f"echo of chat {chat}"})
-        return Reply(calls=[call], usage=Counted(input=20_000 + n, output=21, cached=0, thinking=0, tool=0))
+        return Reply(
+            calls=[call], usage=ReplyUsage(input=20_000 + n, output=21, cached=0, thinking=0, tool=0)
+        )
     if step == 1:
         call = Call("read_file", {"file_path": "a.txt"})
-        return Reply(calls=[call], usage=Counted(input=21_000 + n, cached=15_000 + n, thinking=33, output=7))
-    usage = Counted(input=22_000 + n, cached=16_000, thinking=5 + n, tool=444, output=90)
+        return Reply(
+            calls=[call], usage=ReplyUsage(input=21_000 + n, cached=15_000 + n, thinking=33, output=7)
+        )
+    usage = ReplyUsage(input=22_000 + n, cached=16_000, thinking=5 + n, tool=444, output=90)
     return Reply(text=f"answer {chat} {turn}", usage=usage)
 
 
@@ -153,7 +156,7 @@ def six_requests(request: Request) -> Reply | None:
     if request.method != "stream":
         return None
     step = len(request.turn_results)
-    usage = Counted(input=1_000 + step, output=10, cached=0, thinking=step)
+    usage = ReplyUsage(input=1_000 + step, output=10, cached=0, thinking=step)
     if step == 5:
         return Reply(text="done", usage=usage)
     return Reply(calls=[Call("glob", {"pattern": f"*.x{step}"})], usage=usage)

@@ -10,7 +10,7 @@ import pytest
 from collect_events import run_and_collect, select_events
 from geminids import Permissions, Result, Thought, TokensUsed, ToolFinished, ToolStarted
 from geminids.events.model import Turn
-from geminids.gateway import Usage
+from geminids.gateway import ReplyUsage
 
 pytestmark = pytest.mark.real
 
@@ -18,12 +18,12 @@ FAILING = "echo out; echo oops >&2; exit 3"
 MODEL = "gemini-2.5-flash"
 
 
-def _usage(number: int) -> Usage:
+def _usage(number: int) -> ReplyUsage:
     """Return other token counts for each request, so that a test notices mixed-up requests."""
-    return Usage(input=100 * number, output=10 + number, cached=number, thinking=20 + number)
+    return ReplyUsage(input=100 * number, output=10 + number, cached=number, thinking=20 + number)
 
 
-def _numbers(usage: Usage) -> tuple[Any, ...]:
+def _numbers(usage: ReplyUsage) -> tuple[Any, ...]:
     return (usage.input, usage.cached, usage.output, usage.thinking)
 
 

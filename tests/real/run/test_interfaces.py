@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 import geminids
-from geminids.gateway import Usage
+from geminids.gateway import ReplyUsage
 from geminids.gemini import find
 from geminids.gemini.install.cli import install
 
@@ -51,7 +51,7 @@ def test_both_event_loops(world: Any, backend: str) -> None:
 def test_the_journal_separates_token_kinds(world: Any) -> None:
     """The usage has thinking tokens, tool-prompt tokens and the number of requests, which come from
     the journal."""
-    world.gateway.reply(text="a", usage=Usage(input=100, output=10, thinking=5, tool=40, total=155))
+    world.gateway.reply(text="a", usage=ReplyUsage(input=100, output=10, thinking=5, tool=40, total=155))
     usage = world.ask().usage
     assert (usage.input, usage.output, usage.total) == (100, 10, 155)
     assert (usage.thinking, usage.tool, usage.requests) == (5, 40, 1)

@@ -15,7 +15,7 @@ import pytest
 
 from collect_events import run_and_collect, select_events
 from geminids import Notice, Started, Thought, TokensUsed, ToolFinished, ToolStarted, decode_event, sessions
-from geminids.gateway import Usage
+from geminids.gateway import ReplyUsage
 from plain_gemini import plain_gemini
 
 pytestmark = pytest.mark.real
@@ -28,10 +28,10 @@ def _create_session(world: Any, **fields: Any) -> str:
     """Create a session whose journal has thoughts, tools, tokens and a subagent. Return its id."""
     (world.cwd / "one.txt").write_text("text of one\n")
     when = world.gateway.when
-    when("remember", thought="**Old**\nold thought", calls=[AGENT], usage=Usage(input=1000, output=10))
+    when("remember", thought="**Old**\nold thought", calls=[AGENT], usage=ReplyUsage(input=1000, output=10))
     when("task of one", thought="**Old**\nold agent", calls=[("read_file", {"file_path": "one.txt"})])
     when("task of one", calls=[("complete_task", {"result": {"response": "x"}, "response": "x"})])
-    when("remember", text="the word is pear", usage=Usage(input=2000, output=20))
+    when("remember", text="the word is pear", usage=ReplyUsage(input=2000, output=20))
     _, result = run_and_collect("remember", world.options(approval="yolo", **fields))
     assert result.ok, result.failure
     assert result.session_id is not None
@@ -43,9 +43,9 @@ def _script_second_run(world: Any) -> None:
         "which word",
         thought="**New**\nnew thought",
         calls=[("read_file", {"file_path": "one.txt"})],
-        usage=Usage(input=300, output=3),
+        usage=ReplyUsage(input=300, output=3),
     )
-    world.gateway.when("which word", text="pear", usage=Usage(input=400, output=4))
+    world.gateway.when("which word", text="pear", usage=ReplyUsage(input=400, output=4))
 
 
 def _assert_only_new_events(events: list[Any], result: Any) -> None:

@@ -12,8 +12,7 @@ import pytest
 import geminids
 from fake_google import FakeGoogle, Fault, ReceivedRequest
 from geminids.events.cost import Cost
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as ApiUsage
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 
 pytestmark = pytest.mark.real
 
@@ -28,8 +27,8 @@ RATES = {
 }
 
 
-def tokens(n: int) -> ApiUsage:
-    return ApiUsage(input=1000 + n, output=10 * n, cached=100 + n, thinking=7 * n)
+def tokens(n: int) -> ReplyUsage:
+    return ReplyUsage(input=1000 + n, output=10 * n, cached=100 + n, thinking=7 * n)
 
 
 def answer_after_tool(request: Request) -> Reply | None:
@@ -39,7 +38,7 @@ def answer_after_tool(request: Request) -> Reply | None:
         return None
     if not request.turn_results:
         return Reply(calls=[Call("glob", {"pattern": "*"})], usage=tokens(1))
-    return Reply(text="done", usage=ApiUsage(input=250_000, output=20, cached=240_000, thinking=30))
+    return Reply(text="done", usage=ReplyUsage(input=250_000, output=20, cached=240_000, thinking=30))
 
 
 def options_for(world: Any, google: FakeGoogle, **fields: Any) -> geminids.Options:
@@ -86,7 +85,7 @@ def test_a_run(make_world: Any, version: str, gateway: str) -> None:
         assert_costs(result.cost, google, "exact" if metered else "estimate", tiers=metered)
 
 
-LOST = ApiUsage(input=2_000, output=100, cached=0, thinking=50)
+LOST = ReplyUsage(input=2_000, output=100, cached=0, thinking=50)
 DONE = Reply(text="fine", usage=tokens(1))
 REPEATED: dict[str, list[Reply | Fault]] = {
     # The CLI repeats the request. Nothing reports the tokens of the interrupted answer.

@@ -21,17 +21,18 @@ import geminids
 from collect_events import select_events
 from fake_google import FakeGoogle, ReceivedRequest
 from geminids import Cost, Started, TokensUsed
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as ApiUsage
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 
 pytestmark = pytest.mark.real
 deep = pytest.mark.deep
 
 KEY = "AIzaSy-not-a-real-key-0123456789"
 PRO = "gemini-2.5-pro"
-PLAIN = ApiUsage(input=1_000, output=100, cached=0, thinking=0)  # of Pro: 1,000 × 1.25 + 100 × 10 = $0.00225
-UTILITY = ApiUsage(input=2_000, output=50, cached=0, thinking=10)
-HELPER = ApiUsage(input=3_000, output=50, cached=1_000, thinking=0)
+PLAIN = ReplyUsage(
+    input=1_000, output=100, cached=0, thinking=0
+)  # of Pro: 1,000 × 1.25 + 100 × 10 = $0.00225
+UTILITY = ReplyUsage(input=2_000, output=50, cached=0, thinking=10)
+HELPER = ReplyUsage(input=3_000, output=50, cached=1_000, thinking=0)
 OWN = '[[models]]\nmodel = "gemini-2.5-*"\ninput = 1\noutput = 2\n'
 
 
@@ -44,7 +45,7 @@ class Case(NamedTuple):
     requests.
     """
 
-    requests: list[ApiUsage]
+    requests: list[ReplyUsage]
     usd: str | None
     totals: str | None = None
     chat_totals: str | None = None
@@ -54,16 +55,16 @@ class Case(NamedTuple):
 
 CASES = {
     # 2,000 × 1.25 + 8,000 × 0.125 + 100 × 10 = 2,500 + 1,000 + 1,000
-    "cache": Case([ApiUsage(input=10_000, cached=8_000, output=100, thinking=0)], "0.0045"),
+    "cache": Case([ReplyUsage(input=10_000, cached=8_000, output=100, thinking=0)], "0.0045"),
     # 1,000 × 1.25 + (100 + 400) × 10 = 1,250 + 5,000
-    "thinking": Case([ApiUsage(input=1_000, cached=0, output=100, thinking=400)], "0.00625"),
+    "thinking": Case([ReplyUsage(input=1_000, cached=0, output=100, thinking=400)], "0.00625"),
     # 150,000 × 1.25 + 500 × 10 = 192,500 twice; 300,000 × 2.50 + 1,000 × 15 = 765,000 once.
     # Priced by the sum of their input, they would cost 1.53.
     "tier": Case(
         [
-            ApiUsage(input=150_000, cached=0, output=500, thinking=0),
-            ApiUsage(input=300_000, cached=0, output=1_000, thinking=0),
-            ApiUsage(input=150_000, cached=0, output=500, thinking=0),
+            ReplyUsage(input=150_000, cached=0, output=500, thinking=0),
+            ReplyUsage(input=300_000, cached=0, output=1_000, thinking=0),
+            ReplyUsage(input=150_000, cached=0, output=500, thinking=0),
         ],
         "1.15",
         # The sum has no tier: 600,000 × 1.25 + 2,000 × 10.
@@ -82,7 +83,7 @@ CASES = {
         call=Call("invoke_agent", {"agent_name": "generalist", "prompt": "Look."}),
     ),
     # Earlier turns count as input again: 1,000 × 1.25 + 19,000 × 0.125 + 100 × 10 = 1,250 + 2,375 + 1,000.
-    "resumed": Case([ApiUsage(input=20_000, cached=19_000, output=100, thinking=0)], "0.004625"),
+    "resumed": Case([ReplyUsage(input=20_000, cached=19_000, output=100, thinking=0)], "0.004625"),
     "unknown model": Case([PLAIN], None, model="gemini-99-ultra"),
     # 1,000 × 1 + 100 × 2, with the caller's own price table.
     "own price": Case([PLAIN], "0.0012"),
@@ -98,7 +99,7 @@ class ScriptedApi:
             [
                 Reply(calls=[Call("glob", {"pattern": "*"})], usage=PLAIN),
                 Reply(status=500),
-                Reply(text="done", usage=ApiUsage(input=2_000, output=100, cached=0, thinking=0)),
+                Reply(text="done", usage=ReplyUsage(input=2_000, output=100, cached=0, thinking=0)),
             ]
         )
 

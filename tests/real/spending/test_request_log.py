@@ -16,8 +16,7 @@ import pytest
 import geminids
 from fake_google import FakeGoogle, Fault
 from gateway_runs import KEY, options_for
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as ApiUsage
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 from geminids.gateway.request_log import LoggedRequest, read_request_log
 from geminids.sessions import fork
 from geminids.sessions.usage import StoredUsage, stored_usage, with_request_log
@@ -54,7 +53,7 @@ class Model:
             return None
         self._requests += 1
         number = self._requests
-        usage = ApiUsage(input=1000 + number, output=10 * number, cached=100 + number, thinking=7 * number)
+        usage = ReplyUsage(input=1000 + number, output=10 * number, cached=100 + number, thinking=7 * number)
         if request.method == "stream":
             answer = self._answer(request, number, usage)
             assert answer is None or isinstance(answer, Reply | Fault)
@@ -69,7 +68,7 @@ class Model:
         return Reply(text=text, usage=usage, method="any")
 
 
-def search_and_fetch(request: Request, number: int, usage: ApiUsage) -> Reply:
+def search_and_fetch(request: Request, number: int, usage: ReplyUsage) -> Reply:
     """Reply with a web search and a web fetch, then with an answer."""
     if not request.turn_results:
         search = Call("google_web_search", {"query": f"pears {number}"})
@@ -157,7 +156,7 @@ def test_loop_check(make_world: Any, release: str) -> None:
     session file has it."""
     world = make_world(release)
 
-    def keep_working(request: Request, number: int, usage: ApiUsage) -> Reply:
+    def keep_working(request: Request, number: int, usage: ReplyUsage) -> Reply:
         glob = Call("glob", {"pattern": f"*{number}"})
         return Reply(calls=[glob], usage=usage) if number < 33 else Reply(text="done", usage=usage)
 
@@ -178,7 +177,7 @@ def test_compression(make_world: Any, release: str) -> None:
     settings.write_text('{"model": {"compressionThreshold": 0.000001}}')
     (world.cwd / "long.txt").write_text("word " * 4000)
 
-    def reply_at_length(request: Request, number: int, usage: ApiUsage) -> Reply:
+    def reply_at_length(request: Request, number: int, usage: ReplyUsage) -> Reply:
         return Reply(text=" ".join(f"word{at}" for at in range(2000)), usage=usage)
 
     with FakeGoogle(Model(reply_at_length), with_key=KEY) as google:
@@ -191,7 +190,7 @@ def test_compression(make_world: Any, release: str) -> None:
     assert count_all_tokens(world) == served_tokens(google)
 
 
-def run_subagent(request: Request, number: int, usage: ApiUsage) -> Reply:
+def run_subagent(request: Request, number: int, usage: ReplyUsage) -> Reply:
     """Call a subagent that looks for files. The subagent's first answer is empty, so the CLI sends
     the request again."""
     report = {"SummaryOfFindings": "x", "ExplorationTrace": ["x"], "RelevantLocations": []}
@@ -204,7 +203,7 @@ def run_subagent(request: Request, number: int, usage: ApiUsage) -> Reply:
     return Reply(text="done", usage=usage) if request.turn_results else Reply(calls=[invoke], usage=usage)
 
 
-def repeat_one_call(request: Request, number: int, usage: ApiUsage) -> Reply:
+def repeat_one_call(request: Request, number: int, usage: ReplyUsage) -> Reply:
     """Reply with the same call each time. The CLI discards the fifth answer and warns the model of
     a loop; then reply with text."""
     if b"Potential loop detected" in request.raw:
@@ -212,7 +211,7 @@ def repeat_one_call(request: Request, number: int, usage: ApiUsage) -> Reply:
     return Reply(calls=[Call("glob", {"pattern": "*"})], usage=usage)
 
 
-def empty_first(request: Request, number: int, usage: ApiUsage) -> Reply:
+def empty_first(request: Request, number: int, usage: ReplyUsage) -> Reply:
     """Reply first with an empty answer, which the CLI discards, and then with text."""
     return Reply(text="" if number == 1 else "done", usage=usage)
 
@@ -250,7 +249,7 @@ def test_a_stream_that_was_cut_off(make_world: Any) -> None:
     """A request whose answer broke off before its token counts is listed with unknown tokens."""
     world = make_world("0.61.0")
 
-    def cut(request: Request, number: int, usage: ApiUsage) -> Reply | Fault:
+    def cut(request: Request, number: int, usage: ReplyUsage) -> Reply | Fault:
         if number == 1:
             return Fault("reset", Reply(text=["a", "b", "c"], usage=usage), after=1)
         return Reply(text="done", usage=usage)
@@ -268,7 +267,7 @@ def test_failed_requests_are_not_logged(make_world: Any) -> None:
     """A request that the API answers with an error costs nothing and is not logged."""
     world = make_world("0.61.0")
 
-    def refused(request: Request, number: int, usage: ApiUsage) -> Reply:
+    def refused(request: Request, number: int, usage: ReplyUsage) -> Reply:
         return Reply(status=500, error="no") if number == 1 else Reply(text="done", usage=usage)
 
     with FakeGoogle(Model(refused), with_key=KEY) as google:

@@ -17,16 +17,15 @@ import pytest
 import geminids
 from collect_events import select_events
 from geminids import TokensUsed
-from geminids.gateway import Call, Reply, Request
-from geminids.gateway import Usage as Counted
+from geminids.gateway import Call, Reply, ReplyUsage, Request
 from sign_ins import SIGN_INS, options_for_server, paid_requests
 
 pytestmark = pytest.mark.real
 deep = pytest.mark.deep
 
 FLASH, PRO, UNKNOWN = "gemini-2.5-flash", "gemini-2.5-pro", "gemini-99-ultra"
-FIRST = Counted(input=1_000, output=100, cached=0, thinking=0)
-SECOND = Counted(input=2_000, output=200, cached=0, thinking=0)
+FIRST = ReplyUsage(input=1_000, output=100, cached=0, thinking=0)
+SECOND = ReplyUsage(input=2_000, output=200, cached=0, thinking=0)
 # (served models, expected models, expected dollars). The two requests cost, in millionths of a
 # dollar: flash 300 + 250 and 600 + 500; pro 1,250 + 1,000 and 2,500 + 2,000.
 CASES = {
@@ -117,7 +116,7 @@ def test_a_budget_in_dollars_goes_by_the_served_model(make_world: Any) -> None:
         if request.method != "stream":
             return None
         step = len(request.turn_results)
-        usage = Counted(input=100_000, output=10, cached=0, thinking=0)
+        usage = ReplyUsage(input=100_000, output=10, cached=0, thinking=0)
         if step == 5:
             return Reply(text="done", usage=usage, model_version=PRO)
         return Reply(calls=[Call("glob", {"pattern": f"*.{step}"})], usage=usage, model_version=PRO)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import geminids
-from geminids.gateway.script.script import make_reply
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.replies import make_reply
+from geminids.gateway.script.scripted_upstream import Scripted
 from warm_endings import ROWS, Row
 
 pytestmark = [pytest.mark.real, pytest.mark.anyio]

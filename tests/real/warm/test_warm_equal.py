@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import geminids
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 from warm_scenarios import SCENES, plain_result, play
 
 pytestmark = pytest.mark.real

@@ -17,8 +17,8 @@ import pytest
 
 import geminids
 from geminids.gateway.request import Request
-from geminids.gateway.script.script import Reply, make_reply
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.replies import Reply, make_reply
+from geminids.gateway.script.scripted_upstream import Scripted
 
 pytestmark = [pytest.mark.real, pytest.mark.anyio]
 

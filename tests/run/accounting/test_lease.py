@@ -1,5 +1,5 @@
-"""Tests of `RunLease` and `Mailbox`: a lease gives the CLI a token instead of the key, and a
-mailbox brings the gateway's messages to the run's event loop."""
+"""Tests of `RunLease` and `GatewayQueue`: a lease gives the CLI a token instead of the key, and a
+queue brings the gateway's messages to the run's event loop."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from geminids.gateway.messages import Remark
 from geminids.gateway.route import Route
 from geminids.launch.errors import Refused
 from geminids.launch.gateway_env import NO_KEY, gateway_environment
+from geminids.run.accounting.gateway_queue import GatewayQueue
 from geminids.run.accounting.lease import DAY_BOOKED, RunLease
-from geminids.run.accounting.mailbox import Mailbox
 from geminids.spending import Budget
 
 KEY = "AIzaSy-not-a-real-key-0123456789"
@@ -86,7 +86,7 @@ def test_a_gateway_that_has_ended_is_replaced(leases: Callable[..., RunLease]) -
     assert lease.is_dead
     after = lease.connect(BY_KEY, {})
     assert (after.token, after.url != before.url) == (before.token, True)
-    assert lease.mailbox.take() == []
+    assert lease.queue.take() == []
 
 
 def test_a_gateway_that_cannot_be_replaced_is_an_error(
@@ -204,7 +204,7 @@ def test_messages_from_another_thread_wake_the_loop(backend: str) -> None:
     trio."""
 
     async def main() -> list[str]:
-        box = Mailbox()
+        box = GatewayQueue()
         thread = threading.Thread(target=lambda: deque(map(box.put, map(remark, range(1000))), maxlen=0))
         texts: list[str] = []
         with anyio.fail_after(10):
@@ -224,9 +224,9 @@ def remark(number: int | str) -> Remark:
 
 
 def test_messages_before_and_after_the_loop_are_kept() -> None:
-    """A mailbox keeps messages from before the event loop starts and after it is closed; closing
+    """A queue keeps messages from before the event loop starts and after it is closed; closing
     twice has no effect."""
-    box = Mailbox()
+    box = GatewayQueue()
     box.put(remark("early"))
 
     async def main() -> None:
@@ -245,7 +245,7 @@ def test_waking_without_a_message() -> None:
     """`wake` ends the wait for a message even if there is none."""
 
     async def main() -> None:
-        box = Mailbox()
+        box = GatewayQueue()
 
         async def wake() -> None:
             await anyio.sleep(0.01)
@@ -261,13 +261,13 @@ def test_waking_without_a_message() -> None:
     anyio.run(main)
 
 
-def test_a_mailbox_leaves_no_descriptor() -> None:
-    """A closed mailbox leaves no file descriptor, also after a wait that was cancelled."""
+def test_a_queue_leaves_no_descriptor() -> None:
+    """A closed queue leaves no file descriptor, also after a wait that was cancelled."""
     before = len(os.listdir("/proc/self/fd"))
 
     async def main() -> None:
         for number in range(100):
-            box = Mailbox()
+            box = GatewayQueue()
             with anyio.move_on_after(0):
                 await box.wait()
             box.put(remark(number))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from geminids import sessions
 from geminids.errors import SessionDamaged, SessionError
-from geminids.sessions.repair.salvage import Salvaged, salvage
+from geminids.sessions.repair.read_damaged import Salvaged, read_damaged
 
 A = "aaaaaaaa-7033-438d-a978-a361d8031f47"
 ALL = ["u0", "g0", "u1", "g1", "u2", "g2"]
@@ -215,13 +215,13 @@ def test_a_file_without_messages_is_an_error(session_files: Any, data: bytes) ->
         b'{"id":"a","type":"user","content":"b"}',
     ],
 )
-def test_salvage_takes_linear_time(piece: bytes) -> None:
+def test_reading_takes_linear_time(piece: bytes) -> None:
     """A megabyte of any repeated bytes is searched in less than 20 seconds: the search is not
     quadratic.
     """
     data = piece * (1_000_000 // len(piece))
     start = time.process_time()
-    salvage(data, Salvaged())
+    read_damaged(data, Salvaged())
     assert time.process_time() - start < 20
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from geminids.cli.shared.option_flags import GroupedCommand, field_flags, own_flag, parse_flags
+from geminids.cli.shared.flag_parser import GroupedCommand, field_flags, own_flag, parse_flags
 from geminids.config.loader import load_options
 from geminids.options import Options
 

@@ -12,11 +12,11 @@ import click
 import msgspec
 
 from geminids.config import editor
-from geminids.config.fields import fields
 from geminids.config.files import PROJECT_FILE, find_project_file, user_file
 from geminids.config.loader import Loaded, load_options
 from geminids.errors import OptionsError
 from geminids.options import McpServer, Options
+from geminids.options.flags import fields
 from geminids.redact import MASK, Redactor, is_secret_name, secrets_in_words, secrets_of
 
 __all__ = ["config", "masked"]

@@ -23,7 +23,7 @@ from geminids.gateway.lease import Lease, Leases
 from geminids.gateway.messages import GatewayMessage
 from geminids.gateway.metering import MeteredUpstream
 from geminids.gateway.script.encode import error_body
-from geminids.gateway.script.scripted import Scripted
+from geminids.gateway.script.scripted_upstream import Scripted
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault
 from geminids.redact import secrets_of
 

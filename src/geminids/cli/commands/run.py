@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from geminids.cli.shared.option_flags import GroupedCommand, field_flags, own_flag, parse_flags
+from geminids.cli.shared.flag_parser import GroupedCommand, field_flags, own_flag, parse_flags
 from geminids.cli.shared.result import exit_code, print_failure
 from geminids.cli.shared.signals import collect_signals
 from geminids.config.loader import load_options

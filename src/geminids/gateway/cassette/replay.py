@@ -21,7 +21,7 @@ from geminids.gateway.cassette.paths import PathReplacer
 from geminids.gateway.cassette.volatile_values import Day, days_of
 from geminids.gateway.request import METRICS, Request, read_route, unwrap
 from geminids.gateway.script.encode import parts_of
-from geminids.gateway.script.scripted import Scripted, default_reply
+from geminids.gateway.script.scripted_upstream import Scripted, default_reply
 from geminids.gateway.upstream import Mismatch, Part
 from geminids.redact import Redactor
 

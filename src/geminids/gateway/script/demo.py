@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from geminids.gateway.request import Request
-from geminids.gateway.script.script import Call, Reply, Usage
+from geminids.gateway.script.replies import Call, Reply, ReplyUsage
 
 __all__ = ["SCRIPTED_NOTE", "Listing", "informative_file", "offline_scene", "read_listing"]
 
@@ -123,9 +123,9 @@ def _reply(
     input_tokens = request.size // 4
     # A real API reads the beginning of a known conversation from its cache.
     usage = (
-        Usage(input=input_tokens, cached=input_tokens * 3 // 4)
+        ReplyUsage(input=input_tokens, cached=input_tokens * 3 // 4)
         if request.turn_results
-        else Usage(input=input_tokens)
+        else ReplyUsage(input=input_tokens)
     )
     pieces = list(_pieces(text))
     return Reply(text=pieces, thought=thought, calls=calls or [], pause=pause, usage=usage, times=None)

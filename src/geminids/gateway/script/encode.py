@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from geminids.gateway.request import Request
-from geminids.gateway.script.script import Reply, Usage
+from geminids.gateway.script.replies import Reply, ReplyUsage
 from geminids.gateway.upstream import Body, Cut, Hang, Head, Part, Wait
 
 __all__ = ["error_body", "kind_of", "parts_of", "responses_of", "sse", "tokens_in"]
@@ -162,7 +162,7 @@ def _with_usage(
 
 
 def _usage(reply: Reply, request: Request) -> dict[str, int]:
-    usage = reply.usage or Usage()
+    usage = reply.usage or ReplyUsage()
     text = "".join(_as_list(reply.text)) + "".join(call.name + str(call.args) for call in reply.calls)
     thought = "".join(_as_list(reply.thought))
     input_tokens = request.size // 4 if usage.input is None else usage.input

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from geminids.errors import ScriptError
-from geminids.gateway.script.script import Reply, Script
+from geminids.gateway.script.replies import Reply, Script
 
 __all__ = ["load_script", "read_script"]
 

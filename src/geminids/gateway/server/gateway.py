@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import anyio
 
     from geminids.gateway.forward.connection import TcpConnection
-    from geminids.gateway.script.script import Reply, ReplyFields, ScriptLike
+    from geminids.gateway.script.replies import Reply, ReplyFields, ScriptLike
 
 __all__ = ["Gateway"]
 
@@ -285,8 +285,8 @@ class Gateway:
         field is not valid.
         """
         # Imported late (4 ms), because this module is loaded before the CLI is spawned.
-        from geminids.gateway.script.script import make_reply
-        from geminids.gateway.script.scripted import Scripted
+        from geminids.gateway.script.replies import make_reply
+        from geminids.gateway.script.scripted_upstream import Scripted
 
         if not isinstance(self.upstream, Scripted):
             raise GeminidsError(
@@ -413,6 +413,6 @@ def _port_hint(error: OSError | OverflowError, port: int) -> str:
 def _scripted(script: ScriptLike) -> Upstream:
     # Imported late (4 ms): runs need no script, and they load this module before the CLI is
     # spawned.
-    from geminids.gateway.script.scripted import Scripted
+    from geminids.gateway.script.scripted_upstream import Scripted
 
     return Scripted(script)

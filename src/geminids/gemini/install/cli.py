@@ -23,8 +23,8 @@ from geminids.config.paths import Places, private_dir
 from geminids.errors import InstallFailed, ToolchainError
 from geminids.gemini.install.node import install_node
 from geminids.gemini.install.npm import Npm, available, check_spec, fetch, npm_for, resolve
-from geminids.gemini.locate.cli import PACKAGE, Gemini, package_in, probe_version
 from geminids.gemini.locate.find import Installed, find, installed, record_of
+from geminids.gemini.locate.identify import PACKAGE, Gemini, package_in, probe_version
 from geminids.gemini.locate.node import Node, find_node
 from geminids.gemini.locate.probe import run_command
 from geminids.gemini.versions import Version

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from geminids.errors import InstallFailed
-from geminids.gemini.locate.cli import PACKAGE
+from geminids.gemini.locate.identify import PACKAGE
 from geminids.gemini.locate.node import Node, npm_script
 from geminids.gemini.locate.probe import run_command
 from geminids.gemini.versions import Version

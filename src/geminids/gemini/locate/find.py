@@ -16,10 +16,18 @@ import msgspec
 from geminids.config.paths import Places
 from geminids.errors import CliMissing, NodeMissing, ToolchainError
 from geminids.gemini.features import release_of
-from geminids.gemini.locate.cli import PACKAGE, Gemini, Origin, Package, identify, package_in, run_version
+from geminids.gemini.locate.candidates import common_places, on_path
+from geminids.gemini.locate.identify import (
+    PACKAGE,
+    Gemini,
+    Origin,
+    Package,
+    identify,
+    package_in,
+    run_version,
+)
 from geminids.gemini.locate.node import Node, find_node
 from geminids.gemini.locate.probe import load_probe, time_limit
-from geminids.gemini.locate.search import common_places, on_path
 from geminids.gemini.versions import Version
 
 __all__ = ["Availability", "Installed", "find", "installed", "is_available", "record_of"]

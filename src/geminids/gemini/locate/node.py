@@ -12,8 +12,8 @@ import msgspec
 
 from geminids.config.paths import Places, private_dir, write_private
 from geminids.errors import NodeMissing
+from geminids.gemini.locate.candidates import expand
 from geminids.gemini.locate.probe import load_probe, run_command, store_probe
-from geminids.gemini.locate.search import expand
 from geminids.gemini.versions import Version
 from geminids.redact import is_secret_name
 

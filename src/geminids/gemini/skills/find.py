@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from geminids.gemini.locate.cli import Gemini
+from geminids.gemini.locate.identify import Gemini
 from geminids.gemini.settings_file import Settings
 from geminids.gemini.skills.extensions import active_extensions, substitute_variables
 from geminids.gemini.skills.file import SkillHead, read_skill

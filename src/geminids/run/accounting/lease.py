@@ -14,7 +14,7 @@ from geminids.launch.gateway_env import NO_KEY, Endpoint
 from geminids.options import Options
 from geminids.options.validate import LIMITS
 from geminids.run.accounting.cost import load_prices_early
-from geminids.run.accounting.mailbox import Mailbox
+from geminids.run.accounting.gateway_queue import GatewayQueue
 
 if TYPE_CHECKING:
     from geminids.gateway.cassette.recording import Recording
@@ -54,7 +54,7 @@ class RunLease:
         Each session of such a process gets its own token, if the sign-in permits that; otherwise
         the process gets one token.
         """
-        self.mailbox = Mailbox()
+        self.queue = GatewayQueue()
         self.reported_unended: set[int] = set()
         """The numbers of requests that had not ended when their turn ended.
 
@@ -168,7 +168,7 @@ class RunLease:
                 budgets = self._new_budgets(env, is_nested=route.is_nested)
             except GeminidsError as error:
                 raise Refused("bad_option", error.message, error.hint or "") from None
-            opened = open_gateway_lease(self._options, route, env, budgets, self.mailbox)
+            opened = open_gateway_lease(self._options, route, env, budgets, self.queue)
             self._lease, self._key, self._recording = opened
         elif not self._lease.usable:
             try:
@@ -177,9 +177,9 @@ class RunLease:
             except GeminidsError as error:
                 raise Refused("network", error.message, error.hint or "") from None
             # Remove the message that the old gateway has stopped, which an idle chat has not read.
-            for message in self.mailbox.take():
+            for message in self.queue.take():
                 if getattr(message, "kind", None) != "gone":
-                    self.mailbox.put(message)
+                    self.queue.put(message)
         day = next((budget.folder for budget in self.budgets if budget.folder is not None), None)
         return Endpoint(
             self._lease.url,
@@ -199,7 +199,7 @@ class RunLease:
                 self._lease.begin()
             except GeminidsError as error:
                 # The CLI already runs, so report the error as if the gateway had stopped.
-                self.mailbox.put(Halt(kind="gone", message=error.message, hint=error.hint or ""))
+                self.queue.put(Halt(kind="gone", message=error.message, hint=error.hint or ""))
             if any(budget.is_priced for budget in self.budgets):
                 # Load the prices while the CLI loads; otherwise the first request would wait.
                 load_prices_early(self._options)
@@ -210,7 +210,7 @@ class RunLease:
             self._lease.close()
         if self._recording is not None:
             self._recording.close()
-        self.mailbox.close()
+        self.queue.close()
 
     def _new_budgets(self, env: Mapping[str, str], *, is_nested: bool) -> list[BaseBudget]:
         budgets = [*self._budgets]

@@ -23,7 +23,7 @@ from geminids.gateway.upstream import Upstream
 from geminids.launch.errors import Refused
 from geminids.options import Options
 from geminids.redact import secrets_of
-from geminids.run.accounting.mailbox import Mailbox
+from geminids.run.accounting.gateway_queue import GatewayQueue
 
 if TYPE_CHECKING:
     from geminids.gateway.cassette.recording import Recording
@@ -40,7 +40,7 @@ def open_gateway_lease(
     route: Route,
     env: Mapping[str, str],
     budgets: Sequence[BaseBudget],
-    mailbox: Mailbox,
+    queue: GatewayQueue,
 ) -> tuple[OpenLease, str | None, Recording | None]:
     """Open a lease on the gateway.
 
@@ -50,16 +50,16 @@ def open_gateway_lease(
     try:
         key = _read_api_key(options, route)
         rate_limiter = _build_rate_limiter(options, route, key)
-        upstream, recording = _build_upstream(options, route, env, key, mailbox)
+        upstream, recording = _build_upstream(options, route, env, key, queue)
     except GeminidsError as error:
         raise Refused("bad_option", error.message, error.hint or "") from None
     lease = Lease(
         upstream,
-        mailbox.put,
+        queue.put,
         api=route.api,
         budgets=budgets,
         rate_limiter=rate_limiter,
-        wake=mailbox.wake,
+        wake=queue.wake,
         only_models=options.only_models,
     )
     try:
@@ -88,7 +88,7 @@ def _build_upstream(
     route: Route,
     env: Mapping[str, str],
     key: str | None,
-    mailbox: Mailbox,
+    queue: GatewayQueue,
 ) -> tuple[Upstream, Recording | None]:
     """Return the object that answers the run's requests, and the recording.
 
@@ -97,13 +97,13 @@ def _build_upstream(
 
     def on_remark(text: str) -> None:
         code = "record" if options.record is not None else "replay"
-        mailbox.put(Remark(code=code, text=text))
+        queue.put(Remark(code=code, text=text))
 
     if options.offline:
         # Imported late (4 ms), because few runs are offline.
-        from geminids.gateway.script import demo, scripted
+        from geminids.gateway.script import demo, scripted_upstream
 
-        return scripted.Scripted(demo.offline_scene()), None
+        return scripted_upstream.Scripted(demo.offline_scene()), None
     secrets = secrets_of(env) | ({key} if key is not None and len(key) >= _SHORTEST else set())
     if options.replay is not None:
         # Imported late (15 ms, mostly hashlib), because few runs replay a cassette.

@@ -19,7 +19,7 @@ from geminids.errors import SessionError
 from geminids.gemini.protocol.journal.records import StoredMessage, StoredToolCall, message_of
 from geminids.gemini.protocol.journal.replay import replay
 from geminids.sessions.loader import read_file
-from geminids.sessions.repair.write import answered_once
+from geminids.sessions.repair.write_session import answered_once
 
 __all__ = ["in_true_order", "repair_order"]
 

@@ -18,9 +18,9 @@ from geminids.gemini.protocol.journal.replay import replay
 from geminids.sessions.finder import SessionInfo, info_of
 from geminids.sessions.folders import chat_folders, project_hash, project_paths
 from geminids.sessions.loader import Session, load, locate, read_file
+from geminids.sessions.repair.read_damaged import LostPiece, Salvaged, read_damaged
 from geminids.sessions.repair.reorder_acp import in_true_order
-from geminids.sessions.repair.salvage import LostPiece, Salvaged, salvage
-from geminids.sessions.repair.write import write_session
+from geminids.sessions.repair.write_session import write_session
 
 __all__ = ["Rescue", "fork", "rescue"]
 
@@ -76,7 +76,7 @@ def rescue(
     salvaged = Salvaged()
     for source in reversed(sources):
         salvaged.lost.clear()
-        salvage(read_file(source), salvaged)
+        read_damaged(read_file(source), salvaged)
     messages = _in_order(salvaged, rewound)
     if not any(message.is_resumable for message in messages):
         raise SessionDamaged("contains no message that the CLI could resume", file=info.file)

@@ -21,7 +21,7 @@ from geminids.gemini.protocol.journal.records import (
 )
 from geminids.gemini.protocol.journal.replay import legacy_conversation
 
-__all__ = ["LostPiece", "Salvaged", "salvage"]
+__all__ = ["LostPiece", "Salvaged", "read_damaged"]
 
 # The start of a record, or of a part of a record. It does not match inside a JSON string, because
 # quotes are escaped there.
@@ -108,7 +108,7 @@ class Salvaged:
                     return
 
 
-def salvage(data: bytes, salvaged: Salvaged) -> None:
+def read_damaged(data: bytes, salvaged: Salvaged) -> None:
     """Find all messages in `data`, the bytes of a session file, and add them to `salvaged`.
 
     Incomplete lines, and lines with several records, are searched too. This function never raises.

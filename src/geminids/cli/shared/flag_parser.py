@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from geminids.config.fields import GROUPS, Field, fields
 from geminids.config.mcp import servers_of
 from geminids.options import CAPABILITIES
+from geminids.options.flags import GROUPS, Field, fields
 
 __all__ = ["FlagOption", "GroupedCommand", "field_flags", "own_flag", "parse_flags"]
 

@@ -14,7 +14,7 @@ import msgspec
 
 from geminids.gateway.request import Request
 from geminids.gateway.script.encode import parts_of, tokens_in
-from geminids.gateway.script.script import Reply, Script, ScriptLike
+from geminids.gateway.script.replies import Reply, Script, ScriptLike
 from geminids.gateway.upstream import Part
 
 __all__ = ["Scripted", "default_reply", "fill"]

@@ -11,7 +11,7 @@ import msgspec
 if TYPE_CHECKING:
     from geminids.gateway.request import Request
 
-__all__ = ["Call", "Reply", "ReplyFields", "Script", "ScriptLike", "Usage", "make_reply"]
+__all__ = ["Call", "Reply", "ReplyFields", "ReplyUsage", "Script", "ScriptLike", "make_reply"]
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -22,7 +22,7 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     id: str | None = None
 
 
-class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ReplyUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The token counts that a scripted answer reports. `input` includes `cached`. `output` does not
     include `thinking`.
 
@@ -58,7 +58,7 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     blocked: str | None = None
     # The end of the answer: the finish reason, the tokens, and the name of the model that answered.
     finish: str | None = "STOP"
-    usage: Usage | None = None
+    usage: ReplyUsage | None = None
     model_version: str | None = None
     # An HTTP error in place of an answer, if `status` is 400 or more.
     status: int = 200
@@ -117,7 +117,7 @@ class ReplyFields(TypedDict, total=False):
     empty: bool
     blocked: str | None
     finish: str | None
-    usage: Usage | Mapping[str, int] | None
+    usage: ReplyUsage | Mapping[str, int] | None
     model_version: str | None
     status: int
     error: str | None
@@ -144,8 +144,8 @@ def make_reply(fields: ReplyFields) -> Reply:
     if "calls" in fields:
         values["calls"] = [c if isinstance(c, Call) else Call(c[0], dict(c[1])) for c in fields["calls"]]
     usage = fields.get("usage")
-    if usage is not None and not isinstance(usage, Usage):
-        values["usage"] = Usage(**usage)
+    if usage is not None and not isinstance(usage, ReplyUsage):
+        values["usage"] = ReplyUsage(**usage)
     return Reply(**values)
 
 

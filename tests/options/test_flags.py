@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from geminids.config.fields import GROUPS, Reach, fields
 from geminids.options import Options, Permissions
+from geminids.options.flags import GROUPS, Reach, fields
 
 
 def test_every_option_is_in_the_list() -> None:

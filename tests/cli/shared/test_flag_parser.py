@@ -11,10 +11,10 @@ import click
 import pytest
 
 from geminids.cli.commands.run import run
-from geminids.cli.shared.option_flags import parse_flags
+from geminids.cli.shared.flag_parser import parse_flags
 from geminids.config import load_options
-from geminids.config.fields import fields
 from geminids.options import CAPABILITIES, McpServer, Options, Permissions
+from geminids.options.flags import fields
 
 
 def _options(*words: str) -> Options:

@@ -10,10 +10,10 @@ import threading
 
 from geminids.gateway.messages import GatewayMessage
 
-__all__ = ["Mailbox"]
+__all__ = ["GatewayQueue"]
 
 
-class Mailbox:
+class GatewayQueue:
     """Passes messages from the gateway's thread to the run's event loop.
 
     Any thread may call `put`. `wait` works in asyncio and in trio. Messages that arrive before the
