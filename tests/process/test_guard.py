@@ -67,6 +67,8 @@ class Host:
         return json.loads(self.popen.stdout.readline())
 
     def guard(self) -> psutil.Process:
+        # Right after exec(), the command line of a process is empty for a moment.
+        wait_until(lambda: guard_of(self.popen.pid), 5)
         guard = guard_of(self.popen.pid)
         assert guard is not None
         return guard
