@@ -5,7 +5,7 @@
     result = geminids.ask_sync("What does this repo do?", cwd="repo")
     print(result.answer if result.ok else result.failure.hint)
 
-Names load on first use, so `import geminids` is fast.
+Each name is imported when it is first used, so `import geminids` is fast.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Clean up in child processes that the host program (the program that uses geminids) forks. Only
-this module calls `os.register_at_fork`.
+"""Clean up in the child processes that the host program forks. The host program is the program
+that uses geminids. This is the only module of geminids that calls `os.register_at_fork`.
 
 A forked child has only the thread that called `fork`. It has copies of all open files and sockets
 of its parent. A lock that another thread of the parent held stays locked in the child.
@@ -29,7 +29,7 @@ _imports = threading.RLock()
 
 
 def run_in_child(function: Callable[[], None]) -> None:
-    """Register `function`. It is called in every child process that this process forks from now on.
+    """Register a function. Every child process that this process forks from now on calls it.
 
     Registered functions are called in the order in which they were registered.
     """
@@ -37,11 +37,11 @@ def run_in_child(function: Callable[[], None]) -> None:
 
 
 def close_in_child(sock: socket.socket) -> socket.socket:
-    """Register `sock`, and return it. Every child process that this process forks from now on
+    """Register a socket, and return it. Every child process that this process forks from now on
     closes its copy of the socket.
 
-    The child does not use the socket. An open copy would keep the port in use, and the other side
-    would not notice when the parent closes the connection.
+    The child does not need the copy. An open copy would keep the port in use. The other side of the
+    connection would also not notice when the parent closes the socket.
     """
     _sockets.add(sock)
     return sock
@@ -49,11 +49,11 @@ def close_in_child(sock: socket.socket) -> socket.socket:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Delay forks of this process until the `with` block ends. The block contains imports.
+    """Delay forks of this process until the `with` block ends. Put imports into this block.
 
     Use it in the threads that geminids starts. If another thread forks during an import, the child
     gets a locked copy of the module's import lock (importlib, `_ModuleLock`), but not the thread
-    that would release it. If the child then imports the same module, it waits forever.
+    that would release the lock. If the child then imports the same module, it waits forever.
     """
     with _imports:
         yield

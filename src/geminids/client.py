@@ -125,7 +125,7 @@ async def _drain(run: Run) -> None:
 
 
 def _stream(run: Run) -> Iterator[Event]:
-    """Start the run, drive it with an event loop in a new thread, and yield its events.
+    """Start the run, execute it in an event loop in a new thread, and yield its events.
 
     A new thread is needed because an event loop may already be running in the caller's thread.
     """
@@ -153,16 +153,17 @@ def open_run(
 
     Raises `OptionsError` immediately if an option is not valid.
 
-    - `options` and `fields` are the options of the run. Each name in `fields` is a field of
-      `Options`, and replaces that field of `options`. The field `schema` is a JSON Schema, or a
-      msgspec, pydantic or dataclass type; `result.value` then has that type.
+    - `options` and `fields` are the options of the run. Each keyword argument in `fields` has the
+      name of a field of `Options`, and replaces that field of `options`. The field `schema` is a
+      JSON Schema, or a msgspec, pydantic or dataclass type; `result.value` then has that type.
     - `on_line(line, events)` is called for each line that the CLI prints. `events` are the events
       made from the line. `on_stderr(text)` is called with one or more lines of the CLI's stderr.
       Secrets are masked in what they receive. Both callbacks work only on the headless transport,
       which starts one CLI process for each prompt.
     - `on_permission(asked)` answers permission requests. The run then uses the warm transport (the
       CLI's ACP mode) if possible.
-    - `budget` limits the cost. All runs and chats that get the same object share it.
+    - `budget` limits the dollars, tokens or requests that are used. All runs and chats that get the
+      same object share the budget.
     """
     requested = fields.pop("schema", options.schema if isinstance(options, Options) else None)
     schema, fields["schema"] = schema_option(requested)
@@ -177,12 +178,11 @@ def open_run(
 
 
 def _warm_run(on_permission: OnPermission | None) -> MakeWarm | None:
-    """Return a function that makes a warm run (a run in the CLI's ACP mode). Return None if there
-    is no `on_permission` callback: then a warm run is not needed, because it is only used to ask
-    for permission.
+    """Return a function that creates a warm run (a run in the CLI's ACP mode). Return None if
+    `on_permission` is None: a warm run is needed only to answer permission requests.
     """
     if on_permission is None:
         return None
-    from geminids.warm.single_run import SingleRun  # imported late: most runs do not ask
+    from geminids.warm.single_run import SingleRun  # imported late: few runs need it
 
     return partial(SingleRun, on_permission)

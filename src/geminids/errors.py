@@ -14,7 +14,7 @@
     │   └── InstallFailed      the installation failed; `output` is what npm or pip printed
     └── RunFailed              raised only by `Result.raise_for_failure()`; `result` is the result
 
-If a run fails, no error is raised: see `Result.outcome` and `Result.failure`.
+A run that fails raises no error by itself: see `Result.outcome` and `Result.failure`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class GeminidsError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors are pickled between processes (workers, pytest-xdist). Without this method, unpickling
-        # would call the constructor with `args`, which does not match its parameters.
+        # Errors are pickled to send them to another process (worker pools, pytest-xdist). Without
+        # this method, unpickling would call the constructor with `args`. These do not match its
+        # parameters.
         return _rebuild, (type(self), self.__dict__.copy())
 
     def __str__(self) -> str:
@@ -82,7 +83,7 @@ class OptionsError(GeminidsError):
 class KeyProblem(GeminidsError):
     """The API key cannot be read from the given file or keyring.
 
-    The message never contains what was read, because it could be the key.
+    The message never contains the text that was read, because this text could be the key.
     """
 
 

@@ -36,7 +36,7 @@ def new_session_id() -> str:
     >>> is_session_id(new_session_id()), len(new_session_id())
     (True, 36)
     """
-    # Do not use the module `uuid`: its import would delay the spawn.
+    # Do not use the module `uuid`: its import would delay the start of the CLI.
     digits = bytearray(os.urandom(16))
     digits[6] = digits[6] & 0x0F | 0x40
     digits[8] = digits[8] & 0x3F | 0x80

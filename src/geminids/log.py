@@ -51,7 +51,7 @@ class Log:
     start of the CLI by 6 ms.
 
     If the application has not imported `logging`, and `GEMINIDS_LOG` is not set, messages are
-    discarded: no handler could exist.
+    discarded, because no handler exists that could write them.
     """
 
     def __init__(self, name: str) -> None:
@@ -119,4 +119,4 @@ def _live_redactors() -> list[Redactor]:
         try:
             return list(_redactors)
         except RuntimeError:
-            continue  # another thread added one during the iteration
+            continue  # another thread added a redactor during the iteration

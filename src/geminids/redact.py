@@ -1,9 +1,9 @@
 """Replace known secrets with `***`. All packages use this module for that.
 
 When a line of the CLI's output is converted to events, each value in the line is redacted. So no
-event and no log contains a secret. The raw bytes of the line are not redacted: the value of a
-variable such as SORT_KEY=timestamp is treated as a secret, and would mask the field name
-`timestamp` in every line. `TextRedactor` redacts a text that arrives in pieces.
+event and no log contains a secret. The raw bytes of the line are not redacted, because that could
+mask the names of fields. For example, if the environment contains SORT_KEY=timestamp, the text
+`timestamp` is treated as a secret. `TextRedactor` redacts a text that arrives in pieces.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ def is_secret_name(name: str) -> bool:
 
 def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
     """Return the values of the environment variables whose names indicate a secret (see
-    `is_secret_name`). If such a value has several lines, as a PEM key has, also return the single
-    lines. Values and lines that are too short are left out. Paths are left out too, but not in the
-    variables in `_ALWAYS`, which always contain a secret.
+    `is_secret_name`). If such a value has several lines, like a PEM key, each line is also returned
+    as a secret of its own.
 
-    In the example, the second variable has a secret name, but its value is the path of a socket.
+    Values and lines that are too short are left out. Values that are paths are left out too, except
+    those of the variables in `_ALWAYS`, which always contain a secret.
+
+    In the example, the name of the second variable indicates a secret, but the value is a path.
 
     >>> sorted(secrets_of({"GEMINI_API_KEY": "AIzaSyExample", "SSH_AUTH_SOCK": "/tmp/agent.sock"}))
     ['AIzaSyExample']
@@ -61,9 +63,7 @@ def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
 
 
 def _is_path(name: str, value: str) -> bool:
-    """Return whether the value of the environment variable `name` is the path of a file. If so, it
-    is not a secret.
-    """
+    """Return whether an environment variable contains a path. A path is not treated as a secret."""
     return value.startswith(("/", "~", "./")) and (
         _PATH_NAME.search(name) is not None or os.path.exists(value)
     )
@@ -108,7 +108,7 @@ class Redactor:
             for secret in self.secrets
             for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
         }
-        # Longest first: if a secret begins with another secret, the whole secret must be masked.
+        # Longest first: if a secret begins with a shorter secret, the longer one must be masked.
         self.forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
         self.pattern = re.compile("|".join(map(re.escape, self.forms)) or "(?!)")
         self._written = tuple(form.encode("utf-8", "surrogateescape") for form in self.forms)
@@ -119,8 +119,8 @@ class Redactor:
     def found_in(self, text: str) -> bool:
         """Return whether `text` contains a secret.
 
-        It searches for each secret separately. This is many times faster than a search with one
-        regular expression that matches all secrets.
+        The method searches for each secret separately. This is many times faster than a search with
+        one regular expression that matches all secrets.
         """
         return any(form in text for form in self.forms)
 
@@ -128,8 +128,8 @@ class Redactor:
         return self.pattern.sub(MASK, text) if self.found_in(text) else text
 
     def value(self, value: Any) -> Any:
-        """Return a decoded JSON value with all secrets in it masked, also in keys and numbers. If
-        the value is nested too deep, return the mask `***` in place of the whole value.
+        """Return a decoded JSON value with all secrets masked. Keys and numbers are masked too. If
+        the value is nested too deeply, return only the mask `***`.
         """
         try:
             return self._value(value)
@@ -157,9 +157,9 @@ class Redactor:
 class TextRedactor:
     """Masks secrets in a text that arrives in pieces, even if a secret is split across pieces.
 
-    `feed(piece)` returns the text that can be emitted now. If the text so far ends with what could
-    be the start of a secret, this end is held back until the next call of `feed` or `flush`. The
-    joined output equals the output of `Redactor.text` for the whole text.
+    `feed(piece)` returns the text that can be emitted now. If the text ends with the possible
+    start of a secret, this end is held back until the next call of `feed` or `flush`. The joined
+    output equals the output of `Redactor.text` for the whole text.
 
     >>> pieces = TextRedactor(Redactor(["hunter2hunter2"]))
     >>> pieces.feed("it is hunter2h"), pieces.feed("unter2!"), pieces.flush()
@@ -178,9 +178,8 @@ class TextRedactor:
             prefixes.sort(key=len, reverse=True)
 
     def is_clear(self, text: str) -> bool:
-        """Return whether nothing has to be masked or held back if `text` arrives now. This is true
-        if the text that was held back, followed by `text`, contains no secret and does not end with
-        the start of a secret.
+        """Return whether `feed(text)` would have nothing to mask and nothing to hold back. This
+        check includes the text that earlier calls of `feed` held back. Nothing is changed.
         """
         text = self._held + text
         return not self._redactor.found_in(text) and self._safe_end(text, 0) == len(text)
@@ -204,8 +203,8 @@ class TextRedactor:
         return self._redactor.text(held)
 
     def _safe_end(self, text: str, start: int) -> int:
-        """Return the position in `text` up to which it can be emitted now. The characters after
-        this position may be the start of a secret. The characters before `start` were already
+        """Return the position in `text` up to which the text can be emitted now. The characters
+        after this position may be the start of a secret. The characters before `start` were already
         emitted or masked.
         """
         size = len(text)

@@ -6,9 +6,9 @@ from geminids import adapters
 async for event in adapters.run_agent("gemini", "Fix the test."):
     print(event.type)
 
-Each of the modules `leadmetrics`, `sublang`, `agent_cli_sdk`, `cakit` and `untether` has the
-interface of the system with that name. A module is imported when it is first used, because some
-functions start the CLI before they import an event loop.
+Each of the modules `leadmetrics`, `sublang`, `agent_cli_sdk`, `cakit` and `untether` provides the
+interface of the system with the same name. A module is imported when it is first used. So functions
+such as `cakit.run_sync` can start the CLI before an event loop library is imported.
 """
 
 from __future__ import annotations

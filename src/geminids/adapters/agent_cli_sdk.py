@@ -1,7 +1,8 @@
-"""The functions and types of agent-cli-sdk, for Gemini: `execute`, `load_session`, `parse`, `detect_cli`.
+"""The functions and types of agent-cli-sdk, for Gemini: `execute`, `load_session`, `parse`,
+`detect_cli`.
 
-`execute` runs a prompt. `parse` and `load_session` convert stored messages. `get_capabilities` lists
-what the installed CLI supports.
+`execute` runs a prompt. `parse` and `load_session` convert stored messages to the type
+`UnifiedMessage`. `get_capabilities` returns what the installed CLI supports.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ PERMISSION_MODES = {
     "acceptEdits": "auto_edit",
     "bypassPermissions": "yolo",
 }
-# The parameters of `execute` as agent-cli-sdk stores them in JSON.
+# Maps the names that agent-cli-sdk uses in stored JSON to the parameters of `execute`.
 _STORED_NAMES = {"permissionMode": "permission_mode", "workingDir": "working_dir"}
 
 
@@ -76,9 +77,11 @@ def load_session(
 ) -> list[UnifiedMessage]:
     """Return the messages of a stored session of a project.
 
-    Without `session_id`, load the session that was changed last. `project_path` is the folder of
-    the project; without it, the project in the working directory is used. Raises
-    `SessionDamaged`, or `SessionNotFound` with the searched folders (both of `geminids.sessions`).
+    Without `session_id`, load the most recently changed session that can be resumed. `project_path`
+    is the folder of the project; without it, the project in the working directory is used.
+
+    Raises `SessionNotFound`, which lists the searched folders, if there is no such session. Raises
+    `SessionDamaged` if the session file cannot be read. Both errors are in `geminids.sessions`.
     """
     project = project_path or os.getcwd()
     session: str | Path = session_id or "latest"
@@ -91,11 +94,16 @@ def load_session(
 
 
 def detect_cli(*, environ: Mapping[str, str] | None = None, places: Places | None = None) -> str | None:
-    """Return the path of the Gemini CLI that `execute` would run; None if there is none.
+    """Return the path of the Gemini CLI that `execute` would run; None if there is no supported
+    one.
 
-    Searches `GEMINI_CLI_PATH`, PATH, releases that geminids has installed, then the folders of
-    package and version managers. Releases that geminids does not support are skipped. So are
-    programs that print no version with `--version`, and a `GEMINI_CLI_PATH` that names a folder.
+    The path in `GEMINI_CLI_PATH` is used first. If it names a release that geminids does not
+    support, the result is None. The path is ignored if it names nothing, a folder, or a program
+    that prints no version with `--version`.
+
+    Then these places are searched in this order: PATH, the releases that geminids has installed,
+    and the folders of package managers and version managers. The search skips releases that
+    geminids does not support, and programs that print no version.
     """
     cli = _supported_cli(None, environ, places)
     return None if cli is None else str(cli.path)
@@ -104,8 +112,10 @@ def detect_cli(*, environ: Mapping[str, str] | None = None, places: Places | Non
 def _supported_cli(
     wanted: str | None, environ: Mapping[str, str] | None, places: Places | None
 ) -> Gemini | None:
-    """Find the CLI that `execute` would run; None if there is no supported one. `wanted` is a path
-    or a version, as in the option `gemini`; with None, search for a CLI."""
+    """Return the CLI that `execute` would run; None if there is no supported one.
+
+    `wanted` is a path or a version, as in the option `gemini`. If it is None, search for a CLI.
+    """
     environ = os.environ if environ is None else environ
     named = None if wanted is not None else environ.get("GEMINI_CLI_PATH")
     cli: Gemini | None = None
@@ -116,12 +126,14 @@ def _supported_cli(
             pass
     if cli is not None and cli.version is not None:
         return cli if cli.release.is_supported else None
-    # agent-cli-sdk ignores a GEMINI_CLI_PATH that names nothing; `find` reports an error.
+    # `find` reports an error if GEMINI_CLI_PATH names nothing. agent-cli-sdk ignores such a value,
+    # so search again without it.
     return _supported_cli(None, {**environ, "GEMINI_CLI_PATH": ""}, places) if named else None
 
 
 def _is_folder(named: str) -> bool:
-    """Return whether a `GEMINI_CLI_PATH` is the path of a folder; False for a bare name."""
+    """Return whether `named`, the value of `GEMINI_CLI_PATH`, is the path of a folder. Return False
+    for a name without a slash."""
     return os.path.basename(named) != named and os.path.isdir(os.path.expanduser(named))
 
 
@@ -135,13 +147,13 @@ async def execute(
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Executed:
-    """Run the agent to its end and return the result. A failed run or an invalid option does not
-    raise an exception: the field `error` of the result says what is wrong.
+    """Run the agent until it ends, and return the result. A failed run or an invalid option does
+    not raise an exception: the field `error` of the result says what is wrong.
 
     `permission_mode` is a permission mode of Claude, a key of `PERMISSION_MODES`. With `json=True`,
-    the result's `data` is the JSON value in the agent's text. `fields` are fields of `Options`.
-    `permissionMode` and `workingDir` are accepted too, so that options stored as JSON can be passed
-    with `execute(**stored)`.
+    the result's `data` is the JSON value in the agent's text. `fields` are fields of `Options`. The
+    names `permissionMode` and `workingDir` are also accepted, so that options stored as JSON can be
+    passed with `execute(**stored)`.
     """
     collector = ExecutedCollector()
     try:
@@ -166,7 +178,7 @@ def execute_sync(
 ) -> Executed:
     """Run `execute` in a program without async.
 
-    An empty prompt and an unknown permission mode are failures, not exceptions:
+    An empty prompt or an unknown permission mode gives a failed result, not an exception:
 
     >>> execute_sync("", cwd=".").success, execute_sync("hello", permission_mode="yes").exit_code
     (False, -1)
@@ -179,7 +191,8 @@ def execute_sync(
 
 
 def _run_fields(options: Options | None, fields: dict[str, Any], **parameters: Any) -> dict[str, Any]:
-    """Convert the parameters of `execute` to fields of `Options`, and return them with `fields`.
+    """Convert `parameters` (the permission mode and the working folder) to fields of `Options`, and
+    return them together with `fields`.
 
     Raises `OptionsError` if a value is invalid or is set by two parameters.
     """
@@ -203,14 +216,15 @@ def _run_fields(options: Options | None, fields: dict[str, Any], **parameters: A
 
 
 def _detected(options: Options | None, fields: dict[str, Any]) -> dict[str, str]:
-    """If `GEMINI_CLI_PATH` is set, return the option `gemini` with the path that `detect_cli`
-    finds.
+    """Return the option `gemini` with the path that `detect_cli` finds, if `GEMINI_CLI_PATH` is
+    set. Otherwise return an empty dict.
 
-    The result is empty if the variable is not set, if `gemini` is set already, or if no supported
-    CLI is found. The path is needed because agent-cli-sdk ignores a `GEMINI_CLI_PATH` that is not a
-    Gemini CLI, whereas a run refuses it if it names nothing, and otherwise starts the program that
-    it names. Raises `OptionsError` if no supported CLI is found and the run would start a program
-    that prints no version, or one in place of which `GEMINI_CLI_PATH` names a folder.
+    The dict is also empty if `gemini` is already set, or if no supported CLI is found. The option
+    is needed if `GEMINI_CLI_PATH` does not name a Gemini CLI. agent-cli-sdk ignores such a value,
+    but a run would refuse it or start the program that it names.
+
+    Raises `OptionsError` if no supported CLI is found, but the run would start one of these: a
+    program that prints no version, or a CLI in the folder that `GEMINI_CLI_PATH` names.
     """
     chosen = {name: fields[name] for name in ("env", "gemini") if name in fields}
     run_options = make_options(options, **chosen)
@@ -223,7 +237,7 @@ def _detected(options: Options | None, fields: dict[str, Any]) -> dict[str, str]
     try:
         program = find(environ=environ)
     except (ToolchainError, OSError):
-        return {}  # the run reports it
+        return {}  # the run reports this error
     option = "GEMINI_CLI_PATH" if program.origin == "GEMINI_CLI_PATH" else "gemini"
     if program.version is None:
         raise OptionsError([(option, f"{program.path} is not Gemini CLI: --version prints no version")])
@@ -263,9 +277,9 @@ def get_capabilities(
 ) -> Capabilities:
     """Return the capabilities of the CLI that `execute` would run.
 
-    `gemini` chooses a CLI as in `Options`. Without a supported release, `installed` is False and
-    nothing is supported. `supports_slash_commands` is always False: a headless CLI runs only a few
-    slash commands.
+    `gemini` is the path or the version of a CLI, as in `Options`. If no supported CLI is found,
+    `installed` is False, and so are all fields that begin with `supports_`.
+    `supports_slash_commands` is always False: a headless CLI runs only a few slash commands.
     """
     cli = _supported_cli(gemini, environ, places)
     models = models_of(cli.release) if cli else ()

@@ -1,4 +1,5 @@
-"""Untether's interface: a runner whose runs yield `started`, actions and one `completed`.
+"""Untether's interface: a runner that yields the events of a run (`started`, actions, and one
+`completed` at the end).
 
 from geminids.adapters.untether import CompletedEvent, GeminiRunner
 
@@ -74,7 +75,7 @@ class GeminiRunner:
         on_permission: OnPermission | None = None,
         **fields: Any,
     ) -> None:
-        """Create the runner; starts no run. Raises `OptionsError` if an option is invalid."""
+        """Create the runner, but start no run. Raises `OptionsError` if an option is invalid."""
         make_options(options, **fields)
         self._options = options
         self._fields = fields
@@ -143,7 +144,8 @@ class GeminiRunner:
         return format_resume_line(token)
 
     def extract_resume(self, text: str | None) -> ResumeToken | None:
-        """Return the token of the last resume line in a text; None if there is none."""
+        """Return the token of the last resume line in a text; None if the text contains no resume
+        line."""
         return extract_resume_token(text)
 
     def is_resume_line(self, line: str) -> bool:
@@ -172,8 +174,9 @@ class GeminiRunner:
         the lock.
 
         A run takes this lock itself, so do not resume the session inside the block: that run would
-        wait for the block to end. `on_wait` receives the run that holds the lock. Raises
-        `ValueError` for a token of another engine, or for one that names the newest session.
+        wait for the block to end. If another run holds the lock, wait for it; `on_wait` is called
+        with that run. Raises `ValueError` for a token of another engine, or for a token that means
+        the newest session.
         """
         _check_engine(token)
         if token.is_continue:

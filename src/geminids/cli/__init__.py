@@ -19,7 +19,7 @@ __all__ = ["app", "main"]
 # Error numbers for a full disk, an exhausted disk quota, and a file that has reached its size
 # limit.
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# The commands and their short help, which is here so that `geminids --help` imports no command.
+# The commands and their short help. It is here, so that `geminids --help` imports no command.
 _COMMANDS = {
     "run": "Run the agent once.",
     "chat": "Chat with the agent, turn by turn.",
@@ -35,7 +35,7 @@ _COMMANDS = {
     "skills": "List, lint, add or remove agent skills.",
     "gateway": "Serve the Gemini API on 127.0.0.1: scripted, recorded or replayed.",
 }
-# The module of each command whose module has another name.
+# The modules of the commands that do not have a module with their own name.
 _MODULES = dict.fromkeys(("install", "versions", "uninstall"), "releases")
 
 
@@ -69,7 +69,8 @@ def app() -> None:
 
 
 def main() -> None:
-    """Run the command line. An expected error is printed as a message, and sets the exit code."""
+    """Run the command line, and exit the process. An expected error is printed as a message,
+    without a traceback."""
     _reset_sigchld()
     try:
         code = app.main(standalone_mode=False)

@@ -56,9 +56,10 @@ def key_of(name: str) -> tuple[str, ...]:
 def set_value(path: str, name: str, text: str, *, private: bool) -> None:
     """Set the option `name` in the configuration file `path` to the value that `text` describes.
 
-    With `private`, only the owner can read the file afterwards, and paths in it become absolute;
-    otherwise, paths inside the file's folder become relative to it. If the value is not valid,
-    raise `OptionsError` and do not change the file.
+    A relative path in `text` is relative to the current folder, and is stored as an absolute path.
+    But without `private`, a path inside the folder of the file is stored relative to that folder.
+    With `private`, only the owner can read the file afterwards. If the value is not valid, raise
+    `OptionsError` and do not change the file.
     """
     key = key_of(name)
     value = _resolved(key, _parsed(text), "" if private else os.path.dirname(path))
@@ -74,9 +75,10 @@ def set_value(path: str, name: str, text: str, *, private: bool) -> None:
 
 
 def unset_value(path: str, name: str) -> bool:
-    """Remove the option `name` from the configuration file `path`, and tables that become empty.
+    """Remove the option `name` from the configuration file `path`. Also remove tables that become
+    empty.
 
-    Return False if the option was not set in the file.
+    Return True if the option was set in the file, otherwise False.
     """
     key = key_of(name)
     removed = False
@@ -101,7 +103,7 @@ def unset_value(path: str, name: str) -> bool:
 def trust(path: str, folder: str) -> bool:
     """Add a folder to the trusted projects in the user's configuration file `path`.
 
-    Return False if the folder was already trusted.
+    Return True if the folder was added, or False if it was already trusted.
     """
     return _change_trusted(path, folder, add=True)
 
@@ -109,7 +111,7 @@ def trust(path: str, folder: str) -> bool:
 def untrust(path: str, folder: str) -> bool:
     """Remove a folder from the trusted projects in the user's configuration file `path`.
 
-    Return False if the folder was not trusted.
+    Return True if the folder was removed, or False if it was not trusted.
     """
     return _change_trusted(path, folder, add=False)
 
@@ -135,9 +137,9 @@ def _change_trusted(path: str, folder: str, *, add: bool) -> bool:
 
 
 def _parsed(text: str) -> Any:
-    """Parse text that is a valid TOML list or table; return any other text unchanged.
+    """Parse `text` if it is a valid TOML list or table; return any other text unchanged.
 
-    Other text is converted to the type of its field later, by `read_value`.
+    Later, `read_value` converts an unchanged text to the type of its field.
     """
     if not text.startswith(("[", "{")):
         return text
@@ -148,11 +150,12 @@ def _parsed(text: str) -> Any:
 
 
 def _resolved(key: tuple[str, ...], value: Any, folder: str) -> Any:
-    """If the option `key` is a path, resolve a relative `value` from the working directory, and
-    return the absolute path. But if this path is inside `folder`, return it relative to `folder`.
+    """Return the value to store for the option `key`: if the option is a path, make a relative path
+    absolute.
 
-    Absolute paths and values that are not paths are returned unchanged. If `folder` is empty, no
-    path is made relative to it.
+    A relative path is resolved from the current folder. If the result is inside `folder`, it is
+    returned relative to `folder`; an empty `folder` turns this off. Absolute paths and values that
+    are not paths are returned unchanged.
     """
     if len(key) > 1 or not field_named(key[0]).paths:
         return value
@@ -163,11 +166,11 @@ def _resolved(key: tuple[str, ...], value: Any, folder: str) -> Any:
 
 
 def _checked(name: str, key: tuple[str, ...], value: Any, section: Any, path: str) -> Any:
-    """Validate the new value of the option `name`, and return it in the form in which it is written
-    to the TOML file. Raises `OptionsError` if it is not valid.
+    """Validate the new value of the option `name`, and return it in the form that is written to the
+    TOML file. Raises `OptionsError` if the value is not valid.
 
-    `key` are the parts of the name. `section` is the table of the file that contains the options.
-    `path` is the path of the file.
+    `key` contains the parts of the name. `section` is the table of the file that contains the
+    options. `path` is the path of the file.
     """
     field = field_named(".".join(key[:2]) if key[0] == "permissions" else key[0])
     raw = value

@@ -61,9 +61,9 @@ class ConfigFile(msgspec.Struct, frozen=True):
     def line_of(self, *keys: str) -> int | None:
         """Return the line number of a key, such as `line_of("gemini", "model")`.
 
-        This is the first known line of the key itself and of the keys inside it. If none is known,
-        return the first known line of the nearest table around the key. Return None if none of
-        these is known.
+        The result is the first known line of the key or of a key inside it. If no such line is
+        known, search in the same way for the table around the key, then for the next outer table.
+        Return None if no line is found.
         """
         for size in range(len(keys), 0, -1):
             inside = [line for known, line in self.lines.items() if known[:size] == keys[:size]]
@@ -98,11 +98,12 @@ def user_file(environ: Mapping[str, str]) -> str:
 
 
 def find_project_file(cwd: str, environ: Mapping[str, str]) -> str | None:
-    """Return the path of the nearest `geminids.toml` in `cwd` and its parents, or None.
+    """Return the path of the nearest `geminids.toml` in `cwd` and its parents; None if there is
+    none.
 
-    The search stops at the root of the repository or at the home folder. If `cwd` is in neither of
-    them, only `cwd` itself is searched, because other users may be able to write to a parent folder
-    such as `/tmp`.
+    The search stops at the root of the repository or at the home folder. If `cwd` is neither in a
+    repository nor in the home folder, only `cwd` itself is searched. The reason is that other users
+    may be able to write to a parent folder such as `/tmp`.
     """
     start = folder = os.path.realpath(cwd)
     home = os.path.realpath(_home(environ))
@@ -148,7 +149,7 @@ def read_config(path: str) -> ConfigFile | None:
 def _key_lines(text: str) -> dict[tuple[str, ...], int]:
     """Return the line number of each table, and of each key at the start of a line.
 
-    `tomllib` does not report line numbers.
+    This is needed because `tomllib` does not report line numbers.
     """
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()

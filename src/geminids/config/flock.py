@@ -17,13 +17,14 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.05
 
 
 class FileLock:
-    """A file that this process has locked. Get one from `take` or `wait_for`.
+    """A file that this process has locked. To get a `FileLock`, call `take` or `wait_for`.
 
     `is_held` is false after `close`, and in a forked child process, which does not inherit the
     lock.
 
-    Only the process that holds the lock may remove the file, and only before it calls `close`. So
-    two processes cannot hold locks on different files at the same path.
+    Only the process that holds the lock may remove the file, and only before it calls `close`.
+    Otherwise, two processes could hold a lock for the same path: one on the removed file, one on a
+    new file.
     """
 
     def __init__(self, fd: int) -> None:
@@ -64,7 +65,7 @@ class FileLock:
     def wait_for(cls, file: Path) -> FileLock:
         """Lock a file; create it if it does not exist.
 
-        While another process holds the lock, wait, for any length of time.
+        If another process holds the lock, wait without a time limit until it is released.
         """
         lock = cls.take(file, wait=float("inf"))
         assert lock is not None

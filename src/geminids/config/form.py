@@ -80,7 +80,7 @@ def build_config(form: Mapping[str, object]) -> Options:
 
 
 def validate_config(form: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Return all problems with the values of a form; empty if the form is valid.
+    """Return all problems with the values of a form; an empty tuple if the form is valid.
 
     >>> [problem.name for problem in validate_config({"timeout": "soon", "modle": "pro"})]
     ['modle', 'timeout']
@@ -104,7 +104,7 @@ def flatten(form: Mapping[str, object]) -> tuple[dict[str, Any], list[tuple[str,
     """Return the values of a form by field name, and a list of (name, problem) pairs.
 
     The values are not converted or checked. A permission gets a name such as `permissions.shell`.
-    There is a problem for each name that is unknown or is set twice with different values, and for
+    These are problems: a name that is unknown, a name that is set twice with different values, and
     an invalid value of `yolo` or `permissions`.
     """
     flat: dict[str, Any] = {}
@@ -128,7 +128,7 @@ def flatten(form: Mapping[str, object]) -> tuple[dict[str, Any], list[tuple[str,
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert values by field name to arguments of `make_options`.
+    """Convert `values`, a dict with field names as keys, to keyword arguments for `make_options`.
 
     All `permissions.*` values become one `Permissions` argument.
     """
@@ -142,10 +142,11 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 def read_value(field: Field, raw: Any, *, commas: bool = False) -> Any:
     """Convert the raw value of a field to the field's type. Empty text becomes `NOT_GIVEN`.
 
-    With `commas`, the items of a list that is given as text are separated by commas.
+    A list can be given as text, with one item per line. With `commas`, its items can also be
+    separated by commas.
 
-    Raises ValueError if the field is a mapping and the value cannot be read as one. Any other value
-    of the wrong type is returned unchanged: `make_options` reports it.
+    Raises ValueError if the field is a mapping and the value cannot be converted to a mapping. Any
+    other value of the wrong type is returned unchanged: `make_options` reports it.
     """
     if isinstance(raw, str):
         return _read_text(field, raw, commas) if raw != "" else NOT_GIVEN
@@ -178,8 +179,8 @@ def _approval_of(yolo: Any) -> tuple[Any, str | None]:
     """Convert a value of the switch `yolo` to a value of the option `approval`.
 
     Return the value of `approval` and a problem. The value is `yolo` if the switch is true,
-    otherwise `NOT_GIVEN`. If the switch is neither true nor false, the problem says so; otherwise
-    the problem is None.
+    otherwise `NOT_GIVEN`. The problem is a text if the switch is neither true nor false, otherwise
+    None.
     """
     word = yolo.strip().lower() if isinstance(yolo, str) else yolo
     if word is True or word in _TRUE:

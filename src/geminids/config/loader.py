@@ -60,9 +60,9 @@ def load_options(
 ) -> Loaded:
     """Load the options of a run as `geminids run` does.
 
-    `flags` are values by option name; they override all other sources. With `config=False`, no
-    configuration file is read. The project's file is searched in `cwd` and its parent folders. If
-    `cwd` is None, the search starts in the folder that the option `cwd` names.
+    `flags` is a dict with option names as keys. Its values override all other sources. With
+    `config=False`, no configuration file is read. The project's file is searched in `cwd` and its
+    parent folders. If `cwd` is None, the search starts in the folder that the option `cwd` names.
 
     Raises one `OptionsError` with all problems and their origins.
     """
@@ -95,10 +95,10 @@ def trusts(user: ConfigFile | None, folder: str) -> bool:
 
 
 class _Loading:
-    """Merges the values of all sources and collects all problems. Values of a later layer override
-    those of an earlier one.
+    """Merges the option values of all sources, and collects all problems.
 
-    A layer contains the values of one source: flags, environment variables or one file.
+    The values of one source (flags, environment variables or one file) are a layer. A layer
+    overrides the layers that were merged before it.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -212,7 +212,8 @@ class _Loading:
         self.merge(layer)
 
     def _restrict(self, layer: _Layer, file: ConfigFile) -> None:
-        """Remove the values that an untrusted project may not set, and add a warning about them."""
+        """Remove from `layer` the values that an untrusted project may not set. Add a warning that
+        names them."""
         kept, ignored = restrict(layer.values, self.merged.values, file.folder)
         if ignored:
             names = [_with_line(name, file.line_of(SECTION, *name.split("."))) for name in ignored]

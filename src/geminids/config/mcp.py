@@ -20,11 +20,11 @@ _IGNORED = ("description", "type", "name", "disabled", "trust")
 
 
 def servers_of(text: str) -> dict[str, McpServer]:
-    """Parse a value of `--mcp`, and return the MCP servers by name. Servers with `"disabled": true`
-    are left out.
+    """Parse a value of `--mcp`, and return a dict from names to MCP servers.
 
-    The value is `NAME=COMMAND`, `NAME=https://...`, `NAME=JSON`, JSON, or the path of a JSON file.
-    Raises `ValueError` if it is none of these, or if the JSON does not describe MCP servers.
+    Servers with `"disabled": true` are left out. The value is `NAME=COMMAND`, `NAME=https://...`,
+    `NAME=JSON`, JSON, or the path of a JSON file. Raises `ValueError` if it is none of these, or if
+    the JSON does not describe MCP servers.
 
     >>> servers_of("files=npx -y some-server /data")["files"].args
     ('-y', 'some-server', '/data')

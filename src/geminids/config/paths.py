@@ -46,13 +46,14 @@ class Places(msgspec.Struct, frozen=True):
 
     @property
     def homes(self) -> Path:
-        """The folder with the private home folders that the CLI uses (`GEMINI_CLI_HOME`)."""
+        """The folder with the home folders that geminids creates for the CLI. The CLI gets the path
+        of one of them in `GEMINI_CLI_HOME`."""
         return self.root / "homes"
 
     @property
     def runs(self) -> Path:
-        """The folder with one temporary folder for each run. When a run ends, its temporary folder
-        is removed."""
+        """The folder with the temporary folders of the runs, one for each run. The temporary folder
+        of a run is removed when the run ends."""
         return self.root / "runs"
 
     @property
@@ -83,10 +84,9 @@ class Places(msgspec.Struct, frozen=True):
 
     @property
     def request_log(self) -> Path:
-        """The file that lists the API requests that are missing in the CLI's session files, because
-        the CLI does not record them.
+        """The log of the API requests that the CLI does not record in its session files.
 
-        `gateway/request_log.py` writes it.
+        `gateway/request_log.py` writes this file.
         """
         return self.root / "request-log" / "requests.jsonl"
 
@@ -104,7 +104,7 @@ def write_private(file: Path, data: bytes, *, mode: int = 0o600, sync: bool = Fa
     contents.
 
     By default, only the owner can read the file. With `sync`, the data is on disk when this
-    returns. Raises OSError.
+    function returns. Raises OSError if the file cannot be written.
     """
     private_dir(file.parent)
     draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")

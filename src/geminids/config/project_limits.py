@@ -1,6 +1,6 @@
 """Decide which options the configuration file of an untrusted project may set.
 
-Such a file can make a run stricter, but cannot give the agent more rights.
+The file of an untrusted project can make a run stricter, but cannot give the agent more rights.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ def _combine_only_tools(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Combine the project's `only_tools` (`value`) with the user's (`before`).
 
-    Return the new `only_tools`, and the tools to deny. The new list contains the tools that are in
-    both lists. If there are no such tools, no tool may run: return the user's list, and all of its
-    tools as the tools to deny. An empty list is not returned, because it would allow all tools.
+    Return the new `only_tools`, and the tools to deny. The new `only_tools` contains the tools that
+    are in both lists. If there are no such tools, no tool may run. An empty `only_tools` would
+    allow all tools. So in this case, return the user's list twice: as `only_tools`, and as the
+    tools to deny.
     """
     both = tuple(tool for tool in before if tool in value)
     return (both, ()) if both else (before, before)
@@ -74,9 +75,9 @@ def _combine_only_tools(
 def may_set(field: Field, value: Any, below: Any, folder: str) -> bool:
     """Return whether an untrusted project in `folder` may set `field` to `value`.
 
-    `below` is the value that would apply without the project's file. The result is true for a value
-    of the wrong type, because the options are validated later, and this validation reports the
-    value with its line in the file.
+    `below` is the value that would apply without the project's file. For a value of the wrong type,
+    return True: the options are validated later, and this validation reports the value with its
+    line in the file.
     """
     if field.reach == "free":
         return True

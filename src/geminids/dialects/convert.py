@@ -1,5 +1,5 @@
-"""Convert the events of recorded runs to another format. The output has exactly the bytes that a
-live run with the same events would have printed in this format."""
+"""Convert the events of recorded runs to another format. The output is byte for byte what a live
+run with the same events prints in this format."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ class EventsEncoder:
 def converted(new_encoder: Callable[[], Dialect], batches: Iterable[Sequence[Event]]) -> Iterator[bytes]:
     """Encode a recording, and yield the output piece by piece.
 
-    `batches` are the events of the recording, which may hold several runs in a row. Each run gets a
-    new encoder. A run without its last event, `Finished`, is encoded as a run that was cut off. A
-    recording without events is encoded in the same way.
+    `batches` are the events of the recording, which can contain several runs, one after another.
+    `new_encoder` is called once for each run.
+
+    `Finished` is the last event of a complete run. If the recording does not end with `Finished`,
+    its last run is encoded as a run that was cut off. A recording without events is encoded as one
+    run that was cut off.
     """
     encoder: Dialect | None = new_encoder()
     for batch in batches:

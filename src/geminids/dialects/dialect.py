@@ -1,5 +1,5 @@
-"""The interface of all dialects. A dialect is the output format of another system; its encoder
-takes events and returns bytes in this format."""
+"""The interface that all dialects share. A dialect is the output format of another system. Its
+encoder takes the events of a run and returns bytes in this format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from geminids.events.model import Event
 
 __all__ = ["DIALECTS", "Dialect", "dialect", "encode_run"]
 
-# The name in `--output` and `convert --to`, and the module with its `Encoder`.
+# Maps the name of each dialect, as in `--output` and `convert --to`, to the module of its
+# `Encoder`.
 DIALECTS: dict[str, str] = {
     "adapter": "geminids.dialects.leadmetrics",
     "agent-events": "geminids.dialects.agent_events",
@@ -24,11 +25,12 @@ DIALECTS: dict[str, str] = {
 
 
 class Dialect(Protocol):
-    """The interface of an encoder, which encodes the events of one run. An encoder raises no
-    exception for any event."""
+    """The interface of an encoder. An encoder converts the events of one run to bytes. It does not
+    raise an exception for any event."""
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """Take events, and return the output that is complete: whole lines, or empty bytes."""
+        """Take the next events, and return the output that is ready: complete lines, or empty bytes
+        if no line is complete yet."""
         ...
 
     def finish(self) -> bytes:
@@ -40,12 +42,12 @@ class Dialect(Protocol):
 
 
 def dialect(name: str, *, partial: bool = False) -> Dialect:
-    """Return a new encoder of the dialect `name`.
+    """Return a new encoder for the dialect `name`.
 
-    Raises `GeminidsError` if there is no such dialect.
+    Pass `partial=True` only with the dialect `claude`: the encoder then also emits pieces of
+    messages, like Claude Code with the flag `--include-partial-messages`.
 
-    `partial` is only for the dialect `claude`. With `partial`, pieces of messages are emitted too,
-    as with Claude's flag `--include-partial-messages`.
+    Raises `GeminidsError` if no dialect has this name.
     """
     if name not in DIALECTS:
         raise GeminidsError(
@@ -57,7 +59,7 @@ def dialect(name: str, *, partial: bool = False) -> Dialect:
 
 
 def encode_run(name: str, events: Iterable[Event]) -> Iterator[bytes]:
-    """Encode a whole run in the dialect `name`, and yield the output piece by piece."""
+    """Encode all events of a run in the dialect `name`, and yield the output piece by piece."""
     encoder = dialect(name)
     for event in events:
         if output := encoder.feed((event,)):

@@ -76,10 +76,10 @@ def gateway(context: CheckContext) -> Check:
 
 
 def _with_ignored_file(check: Check, context: CheckContext, source: SourceHome) -> Check:
-    """If the working folder's .env file contains a sign-in, explain in the failed `check` why a run
-    does not use it: the folder is not trusted.
+    """If a `.env` file of the working folder contains a sign-in, add an explanation to the failed
+    `check`: a run ignores this sign-in, because the folder is not trusted.
 
-    Return `check` unchanged if there is no such file.
+    Return `check` unchanged if no `.env` file contains a sign-in.
     """
     file, variables = nearest_dotenv(context.cwd, source.path, trusted=True)
     if file is None or choose_auth(variables, {}).mode == "none":

@@ -1,5 +1,5 @@
-"""The checks of options, Node, CLI, folders, trust, ripgrep, and processes that a dead program
-left."""
+"""The checks of options, Node, CLI, folders, trust and ripgrep, and the check for processes that
+were left by a program that has died."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def cli(context: CheckContext) -> Check:
 
 
 def cli_version(context: CheckContext) -> Check:
-    """Check whether geminids supports the version of the CLI, and whether geminids is tested with
-    this version."""
+    """Check whether geminids supports the version of the installed CLI, and whether this version
+    was tested."""
     code = "cli_version"
     if not isinstance(context.gemini, Gemini):
         return Check(code, "skipped", "not checked: no CLI was found")
@@ -249,8 +249,8 @@ def sessions_home(context: CheckContext) -> Check:
 
 
 def orphans(context: CheckContext) -> Check:
-    """Check whether processes are left by runs whose host program (the program that used geminids)
-    has died. Processes that a run left on purpose are also reported.
+    """Check whether processes are still running although the program that used geminids has died.
+    Processes that a run left on purpose (`--leftovers keep`) are also reported.
 
     For each run that leaves processes on purpose, geminids keeps a file. This check removes the
     files of runs whose processes have ended.
@@ -286,7 +286,7 @@ def orphans(context: CheckContext) -> Check:
 
 
 def _with_candidates(error: ToolchainError) -> str:
-    """Return the message of an error, followed by the programs that were found but cannot be used."""
+    """Return the message of an error, followed by the programs that were found but are unusable."""
     unusable = [place for place in error.looked if not place.endswith(": none")]
     return error.message + (f" (looked at {'; '.join(unusable)})" if unusable else "")
 

@@ -28,9 +28,9 @@ __all__ = ["Check", "Level", "check_environment", "probe_options", "would_work"]
 _log = get_logger("doctor")
 
 _PROMPT = "Reply with the one word OK. Use no tool."
-# How often the CLI tries a failing request in the live check. With the CLI's default of ten, the
-# run would time out if the API is unreachable. With two, it fails within seconds and reports the
-# reason.
+# How often the CLI tries a failing request in the live check. If the API is unreachable, the run
+# would time out with the CLI's default of ten tries. With two, it fails within seconds and reports
+# the reason.
 _ATTEMPTS = 2
 _Checker = Callable[[CheckContext], Check | None]
 _ALL: dict[str, _Checker] = {
@@ -57,8 +57,9 @@ async def check_environment(
 ) -> tuple[Check, ...]:
     """Check everything that a run with these options needs, and return the results of all checks.
 
-    With `live`, also start a real run, for at most `live_timeout` seconds. A failed check does not
-    stop the other checks. This function does not raise, and secrets in the results are masked.
+    If `live` is true, also start a real run, for at most `live_timeout` seconds. A failed check
+    does not stop the other checks. This function does not raise, and secrets in the results are
+    masked.
     """
     # Imported late (anyio): the Leadmetrics adapter imports this module before it starts the CLI.
     import anyio
@@ -141,11 +142,12 @@ def probe_options(options: Options, timeout: float) -> Options:
 
 
 def _plain_model(context: CheckContext) -> str | None:
-    """Return `flash` as the model for the test run; None if the user configured a model.
+    """Return `flash` as the model for the test run. Return None if the user configured a model, or
+    if the CLI does not know `flash`.
 
-    The CLI's default, `auto`, first asks a model to choose the model. If the API is unreachable,
-    the CLI repeats this request for more than a minute and ignores `general.maxAttempts` (seen on
-    0.61.0).
+    With its default, `auto`, the CLI first asks a model which model to use. If the API is
+    unreachable, the CLI repeats this request for more than a minute and ignores
+    `general.maxAttempts` (seen on 0.61.0).
     """
     settings = context.source.settings if isinstance(context.source, SourceHome) else {}
     configured = settings.get("model")

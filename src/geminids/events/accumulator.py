@@ -112,7 +112,7 @@ class Accumulator:
 
     @property
     def text(self) -> str:
-        """The whole text of the model in the last attempt of the run."""
+        """All text of the model in the last attempt of the run."""
         return self._text
 
     @property
@@ -128,8 +128,8 @@ class Accumulator:
         return list(self._tokens)
 
     def turns(self, redacted: Callable[[str], str]) -> tuple[Turn, ...]:
-        """Return the turns of the last attempt of the run. `redacted` is a function that masks the
-        secrets in a text.
+        """Return the turns of the last attempt of the run. `redacted` is a function that returns a
+        text with its secrets masked.
         """
         return turns_of(redacted(self._text), self.conversation(redacted))
 
@@ -137,9 +137,9 @@ class Accumulator:
         """Return the conversation of the last attempt without its text, as compressed bytes.
         `turns_of` builds the turns from these bytes and the text.
 
-        The bytes contain the events other than text, and the position in the text at which each
-        turn starts. `redacted` is the function that masks the secrets in the text. It is needed
-        because masking changes the positions.
+        The bytes contain all events except text, and the position in the text at which each turn
+        starts. `redacted` is the function that masks the secrets in the text. It is needed because
+        masking changes these positions.
         """
         lines = [*map(encode_event, self._tokens), msgspec.json.encode(self._redacted_starts(redacted))]
         return self._packing.finished(b"\n".join(lines))
@@ -225,8 +225,8 @@ def turns_of(text: str, conversation: bytes) -> tuple[Turn, ...]:
 
 def _in_order(tools: list[ToolFinished]) -> tuple[ToolFinished, ...]:
     """Return the tool calls in the order in which they finished. A subagent's calls finish before
-    the call that started the subagent, so they are placed directly before it, even if their events
-    came later.
+    the call that started the subagent. So they are placed directly before that call, even if their
+    events came later.
     """
     by_parent: dict[str, list[ToolFinished]] = {}
     for tool in tools:

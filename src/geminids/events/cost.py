@@ -47,8 +47,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of those requests of a run that one model answered. `unknown` is the number of
-    these requests whose tokens are not known.
+    """The tokens of one model in a run: the sum over all requests that this model answered.
+    `unknown` is the number of these requests whose tokens are not known.
     """
 
     model: str
@@ -86,11 +86,12 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_reported_totals(usage: Usage) -> Usage:
-    """Return `usage` with `thinking` and `tool` set to 0, if `input` and `output` are known, but
-    `thinking`, `tool`, `total` and `requests` are None. Otherwise return `usage` unchanged.
+    """Return `usage` with `thinking` and `tool` set to 0, if only `input` and `output` were
+    reported: `thinking`, `tool`, `total` and `requests` are None. Otherwise return `usage`
+    unchanged.
 
-    Usage without a total does not come from the CLI, which always reports one, but from output that
-    another system recorded. In such output, `input` and `output` together are all tokens.
+    Such usage comes from output that another system recorded, because the CLI always reports a
+    total. In this output, `input` and `output` together are all tokens.
     """
     other_counts = (usage.requests, usage.total, usage.thinking, usage.tool)
     if any(count is not None for count in other_counts) or None in (usage.input, usage.output):

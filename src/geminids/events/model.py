@@ -74,8 +74,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_sn
 
 
 class Started(Event, frozen=True, kw_only=True):
-    """The CLI process of an attempt has started. No other events come before this one, except
-    notices.
+    """The CLI process of an attempt has started. Only notices can come before this event in the
+    attempt.
     """
 
     run_id: str
@@ -87,7 +87,7 @@ class Started(Event, frozen=True, kw_only=True):
     pid: int
     approval: str | None = None
     prompt: str | None = None
-    """The prompt, with secrets masked. With it, the events contain the whole conversation."""
+    """The prompt, with secrets masked. It makes the events a record of the whole conversation."""
 
     def __post_init__(self) -> None:
         # Command-line arguments and folder names may be invalid UTF-8.
@@ -105,11 +105,11 @@ class Text(Event, frozen=True, kw_only=True, gc=False):
 
 
 class Thought(Event, frozen=True, kw_only=True):
-    """A thought of the model. Not every transport (headless or warm) reports thoughts in every
-    case.
+    """A thought of the model. Some thoughts may not be reported; this depends on the transport
+    (headless or warm).
 
-    `parent` is None for a thought of the main agent. For a thought of a subagent, it is the id of
-    the tool call that started the subagent.
+    `parent` is None for a thought of the main agent. For a thought of a subagent, `parent` is the
+    id of the tool call that started the subagent.
     """
 
     subject: str | None
@@ -121,8 +121,8 @@ class ToolStarted(Event, frozen=True, kw_only=True):
     """The agent has called a tool.
 
     `input` contains the arguments; it is None if they are not known yet. `parent` is None for a
-    call of the main agent. For a call of a subagent, it is the id of the tool call that started the
-    subagent.
+    call of the main agent. For a call of a subagent, `parent` is the id of the tool call that
+    started the subagent.
     """
 
     id: str
@@ -165,8 +165,8 @@ class PermissionAsked(Event, frozen=True, kw_only=True):
     """The agent asks for permission for a tool call, and the run waits for the answer. `id` is the
     id of the tool call.
 
-    The question depends on the kind of tool. For a shell command, `command` is the exact command.
-    For an edit, `changes` contains the exact diffs. For other tools, `details` contains the CLI's
+    The fields depend on the kind of tool. For a shell command, `command` is the exact command. For
+    an edit, `changes` contains the exact diffs. For other tools, `details` contains the CLI's
     description of the call. For an MCP tool, this description is the arguments of the call,
     shortened to about 500 characters.
 
@@ -189,8 +189,8 @@ class PermissionAsked(Event, frozen=True, kw_only=True):
 
 
 class PermissionDecided(Event, frozen=True, kw_only=True):
-    """The answer to a `PermissionAsked` event with the same `id`: the decision, who or what made it
-    (`by`), and the reason.
+    """The answer to the `PermissionAsked` event with the same `id`. It contains the decision, who
+    or what made it (`by`), and the reason.
     """
 
     id: str
@@ -222,13 +222,14 @@ class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     - `request` is the number of the request within the run, from 1.
     - `model` is the model that answered, and `requested_model` the one that the CLI requested.
-    - `role` is what the CLI used the request for.
+    - `role` is the purpose for which the CLI sent the request.
     - `input`, `cached`, `output`, `thinking` and `tool` are numbers of tokens. `input` includes
       `cached`; `output` does not include `thinking`. They are None if the API did not report the
       final numbers, for example because the answer was interrupted.
-    - `price` is in dollars, by the caller's price table or else the list prices.
+    - `price` is in dollars. It comes from the caller's price table or, for a model that is not in
+      the table, from the list prices.
     - `status` is the HTTP status; None if there was no answer.
-    - `repeat` is true if the CLI sends an earlier request of the run again.
+    - `repeat` is true if the request repeats an earlier request of the run.
     - `calls` and `thoughts` are the numbers of tool calls and of thoughts in the answer.
 
     `request` and `price` are None if the request did not go through the gateway: in runs with
@@ -317,8 +318,8 @@ class Notice(Event, frozen=True, kw_only=True):
 
 
 class EndedProcess(msgspec.Struct, frozen=True):
-    """A process of the run that geminids ended, because it did not exit by itself. `signal` is the
-    last signal that was sent to it.
+    """A process of the run that geminids ended, because the process did not exit by itself.
+    `signal` is the last signal that geminids sent to the process.
     """
 
     pid: int
@@ -350,7 +351,7 @@ class Finished(Event, frozen=True, kw_only=True):
     value: Any = None
     """The answer as a JSON value, if the run has a schema; otherwise None."""
     stall: Stall | None = None
-    """What the run waited for, if geminids ended it because nothing happened for too long;
+    """What the run waited for, if geminids ended the run because nothing happened for too long;
     otherwise None."""
     finish_reason: str | None = None
     """The API's finish reason of the last answer in the main conversation: `STOP`, `MAX_TOKENS`,
@@ -381,7 +382,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(line: bytes | str) -> AnyEvent:
-    """Convert a line of JSON, as `encode_event` returns it, back to an event. Raises
+    """Convert a line of JSON that `encode_event` returned back to an event. Raises
     `msgspec.MsgspecError` if the line is not a valid event.
     """
     return _decoder.decode(line)

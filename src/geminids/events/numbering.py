@@ -14,8 +14,10 @@ __all__ = ["EventNumbers"]
 
 class EventNumbers:
     """The numbers for new events of a run: the next sequence number, the current attempt and the
-    current turn. Translators, which convert the CLI's output into events, use this object.
-    `RunRecorder` extends the class.
+    current turn.
+
+    The translators, which convert the CLI's output into events, take their numbers from this
+    object. `RunRecorder` extends the class.
     """
 
     def __init__(self) -> None:

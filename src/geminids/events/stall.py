@@ -14,8 +14,8 @@ StallCause = Literal["permission", "tool", "api", "retry", "held", "idle", "busy
 
 
 class StallProcess(msgspec.Struct, frozen=True):
-    """A process that a running tool started. It is listed in the details of a stall (a long time
-    without events).
+    """A process that a running tool started. The details of a stall (a long time without events)
+    list such processes.
     """
 
     pid: int

@@ -1,7 +1,7 @@
 """A local server that looks like the Gemini API to the CLI.
 
-It answers requests from a script, from a cassette (a file with recorded answers), or by forwarding
-them to Google's API.
+It answers a request from a script, from a cassette (a file with recorded answers), or by forwarding
+the request to Google's API.
 """
 
 from __future__ import annotations

@@ -40,12 +40,14 @@ class Lease:
         only_models: Sequence[str] = (),
         api: Api = "gemini",
     ) -> None:
-        """Create a lease. It can be used after `open_lease` (in `registry`) has opened it.
+        """Create a lease. The lease is usable only after `open_lease` (in `registry`) has opened
+        it.
 
         `upstream` is the object that answers the requests. `on_message` is called with the
-        gateway's messages about the requests. `wake` is called when a request has ended.
-        `only_models` are patterns of the models that may be used; if it is empty, all models are
-        allowed. `api` is the API that the run uses; requests to another API are refused.
+        gateway's messages about the requests. `wake` is called when a request has ended, and when
+        the declared tools become known. `only_models` are patterns of the models that may be used;
+        if it is empty, all models are allowed. `api` is the API that the run uses; requests to
+        another API are refused.
         """
         self.token = TOKEN_PREFIX + os.urandom(24).hex()
         self.upstream = upstream
@@ -92,8 +94,8 @@ class Lease:
         return -self._unpaid
 
     def wake(self) -> None:
-        """Notify the run that a request has ended. The run may be waiting until all its requests
-        have ended.
+        """Wake the run, which may be waiting for an event in the gateway: a request has ended, or
+        the declared tools have become known.
         """
         if self._wake is not None:
             self._wake()
@@ -111,13 +113,13 @@ class Lease:
         this method.
         """
         # No lock is needed: `list` is atomic, so the gateway's thread cannot change the dictionary
-        # meanwhile.
+        # during the call.
         return list(self.requests.values())
 
     def renew(self) -> None:
         """Prepare to open the lease at a new gateway, because the old gateway stopped unexpectedly.
-        Forget the unfinished requests, and accept requests again if the run was halted for this
-        reason.
+        Forget the unfinished requests. If the stop of the old gateway halted the run, remove the
+        halt, so that requests are accepted again.
         """
         self.in_flight_count = 0
         self.requests.clear()
@@ -125,8 +127,8 @@ class Lease:
             self.halted = None
 
     def serves(self, model: str | None) -> bool:
-        """Return whether the run may send requests to this model. The run's `only_models` contains
-        the patterns of allowed models.
+        """Return whether the run may send requests to this model. The model must match a pattern in
+        `only_models`. If `only_models` is empty, every model is allowed.
         """
         return not self.only_models or any(fnmatchcase(model or "", pattern) for pattern in self.only_models)
 

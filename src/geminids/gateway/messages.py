@@ -35,17 +35,17 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """A message from the gateway to the run: a request has ended, successfully or not.
 
     The request: `model` is the requested model, and `served` the model that answered. `role` is
-    what the CLI uses the request for. `attempt` counts how often the CLI has sent this request,
-    after failures. `body` is a digest of the request's body, which is equal for all attempts.
-    `repeat` is true if the request repeats an earlier one. `turn` is the number of turns of the
-    main conversation so far.
+    what the CLI uses the request for. `attempt` is the number of the attempt: 1 for the first one,
+    and 1 more after each failure. `body` is a digest of the request's body, which is equal for all
+    attempts. `repeat` is true if the request repeats an earlier one. `turn` is the number of turns
+    of the main conversation so far.
 
-    The answer: `at` is the time of its end in Unix milliseconds. `counts` are the tokens; None if
-    the API did not report the total. `finish` is the finish reason. `calls` and `thoughts` are the
-    numbers of tool calls and of thoughts in it. `fault` describes an error between the gateway and
-    the API. `whole` is false if the API or the CLI ended the answer early. `sent` is false if the
-    request never reached the API: there was no connection, the sign-in failed, or the gateway
-    stopped the request.
+    The answer: `at` is the time of its end in Unix milliseconds. `counts` are the token counts;
+    None if the API did not report the total. `finish` is the finish reason. `calls` and `thoughts`
+    are the numbers of tool calls and of thoughts in the answer. `fault` describes an error between
+    the gateway and the API. `whole` is false if the API or the CLI ended the answer early. `sent`
+    is false if the request never reached the API: there was no connection, the sign-in failed, or
+    the gateway stopped the request.
     """
 
     number: int
@@ -80,7 +80,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A message from the gateway to the run: request `number` is delayed for this number of
+    """A message from the gateway to the run: the gateway delays request `number` by this number of
     `seconds`. `reason` says why.
     """
 
@@ -95,7 +95,7 @@ FindingCode = Literal["repeat", "fallback", "loop_recovery", "compression", "dis
 class Finding(msgspec.Struct, frozen=True):
     """A message from the gateway to the run: the CLI did something without reporting it, for
     example it discarded an answer. The gateway detected this by comparing requests. `request` is
-    the number of the request that the finding is about.
+    the number of the request to which the finding belongs.
     """
 
     code: FindingCode
@@ -132,10 +132,11 @@ class InFlightRequest(msgspec.Struct, eq=False):
 
     `came` is the time when the request arrived. While the gateway delays the request, `held_until`
     is the end of the delay, and `held_why` its reason. `left` is the time when the request was sent
-    to the API. `first` and `last` are the times of the first and the latest bytes of the answer. A
-    time is None if this has not happened yet.
+    to the API. `first` and `last` are the times of the first and the latest bytes of the answer.
+    Each time is None as long as its event has not happened.
 
-    `attempt` counts how often the CLI has sent this request. `body` is a digest of its body.
+    `attempt` is the number of the attempt: 1 for the first one, and 1 more after each failure.
+    `body` is a digest of the request's body.
     """
 
     number: int

@@ -28,8 +28,8 @@ __all__ = ["MeteredUpstream"]
 
 _log = get_logger("gateway")
 
-# API methods whose tokens are known: the answer reports them, or they can be estimated from the
-# input.
+# API methods whose token counts are known: the answer reports them, or they can be estimated from
+# the input.
 _BY_TOKEN = ("stream", "generate", "embed")
 # Kinds of `UpstreamFault` that happen before the request is sent to the API.
 _NO_CONNECTION = ("dns", "connect", "proxy", "tls")
@@ -97,8 +97,9 @@ class MeteredUpstream:
 
 
 class _MeteredRequest:
-    """One request of a run, from its arrival to its end. `end` reports the result to the run,
-    exactly once, even if the client has disconnected.
+    """One request of a run, from its arrival to its end. `end` is called in all cases, even if the
+    client has disconnected. Its first call reports the result of a paid request to the run; later
+    calls have no effect.
     """
 
     def __init__(self, lease: Lease, request: Request) -> None:
@@ -142,8 +143,8 @@ class _MeteredRequest:
         """Wait until the rate limit allows the request, and reserve its cost in the budgets. Return
         a `Halt` message with the reason if the run must end; otherwise None.
 
-        After None, the request may be sent, unless `rate_limited_for` is not 0. In that case, the
-        wait would be too long, nothing is reserved, and the request must not be sent.
+        If the result is None, check `rate_limited_for`. If it is 0, the request may be sent.
+        Otherwise the wait would be too long: nothing is reserved, and the request must not be sent.
         """
         lease, request = self._lease, self._request
         if self._role == "main" and lease.tools is None:
@@ -195,9 +196,9 @@ class _MeteredRequest:
         return None
 
     def send(self) -> None:
-        """Record that the request is about to be sent to the API, and report to the run what it
-        shows about the CLI's hidden activity, such as a repeated request. Requests that cost nothing
-        are ignored.
+        """Record that the request is about to be sent to the API, and compare it with earlier
+        requests. Report to the run what the comparison shows about the CLI's hidden activity, such
+        as a repeated request. Do nothing if the API does not charge for the request.
         """
         if not self._is_paid:
             return
@@ -259,8 +260,8 @@ class _MeteredRequest:
 
     @property
     def _was_sent(self) -> bool:
-        """Whether the request reached the API. It did not if the gateway's rate limit stopped it,
-        or if the sign-in or the connection failed.
+        """Whether the request reached the API. This is False if the gateway's rate limit stopped
+        the request, or if the sign-in or the connection failed.
         """
         if self._rate_limited_for or (self._head is not None and self._head.kind == NOT_SIGNED_IN):
             return False
@@ -309,9 +310,9 @@ class _MeteredRequest:
 def _own_fault(error: Exception) -> UpstreamFault:
     """Convert an error in the gateway itself to an `UpstreamFault`.
 
-    An `OSError` gets the kind `connect`, which means that the request was not sent. It is, for
-    example, a lack of file descriptors. An error of an open connection never arrives here as an
-    `OSError`: it is already an `UpstreamFault`.
+    An `OSError`, such as a lack of file descriptors, gets the kind `connect`. This kind means that
+    the request was not sent. (An `OSError` of an open connection was already converted to an
+    `UpstreamFault` before.)
     """
     if isinstance(error, OSError):
         return UpstreamFault("connect", f"the gateway failed: {error.strerror or error}")
@@ -333,8 +334,8 @@ def _uncountable(request: Request, budget_name: str) -> Halt:
 
 
 def _rate_limited(seconds: float) -> tuple[Part, ...]:
-    """Return an HTTP 429 answer that looks like an answer of the API. Because of it, the CLI sends
-    the request again after this number of `seconds`.
+    """Return an HTTP 429 answer that looks like an answer of the API. It makes the CLI send the
+    request again after this number of `seconds`.
     """
     wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{math.ceil(seconds)}s"}
     return _refusal(429, "delayed by geminids: the limit `requests_per_minute` is reached", [wait])

@@ -70,8 +70,8 @@ class HostGateway:
 
 class _LazyUpstream:
     """Creates a `MeteredUpstream` when the gateway begins to answer, and lets it answer the
-    requests. Its module is not imported earlier, because the import takes 12 ms and would delay the
-    start of the CLI.
+    requests. The module of `MeteredUpstream` is not imported earlier, because its import takes 12
+    ms and would delay the start of the CLI.
     """
 
     def __init__(self, leases: Leases, port: Callable[[], int]) -> None:

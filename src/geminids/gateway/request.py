@@ -143,8 +143,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def body(self) -> Any:
-        """The body as decoded JSON; None if it is not JSON. It is decoded when this property is
-        used first.
+        """The body as decoded JSON; None if it is not JSON. The body is decoded when this property
+        is read for the first time.
         """
         return _decoded(self.raw)
 
@@ -191,8 +191,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def payload(self) -> Any:
-        """The body as decoded JSON. For Code Assist, it is the object inside the body that has the
-        form of a Gemini API request.
+        """The request in the form of the Gemini API, as decoded JSON. This is the whole body, or
+        for Code Assist an object inside the body.
         """
         return unwrap(self.body)
 
@@ -216,7 +216,7 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def user_texts(self) -> list[str]:
-        """All texts in the conversation with the role `user`, the oldest one first. The context
+        """All texts with the role `user` in the conversation, the oldest one first. The context
         texts that the CLI adds are included.
         """
         return [text for content in self.contents if _is_user(content) for text in _texts(content)]
@@ -248,7 +248,9 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def tools(self) -> dict[str, dict[str, Any]]:
-        """The declarations of the tools that the model may call, by the name of the tool."""
+        """The tools that the model may call: a dictionary from the name of each tool to its
+        declaration.
+        """
         groups = self._field("tools")
         declared = {}
         for group in groups if isinstance(groups, list) else ():
@@ -301,8 +303,8 @@ _model_decoder = msgspec.json.Decoder(_WrappedModel)
 
 
 def _model_in(body: bytes) -> str | None:
-    """Return the model that the body of a Code Assist request contains; None if there is none. For
-    speed, the rest of the body is not decoded.
+    """Return the name of the model in the body of a Code Assist request; None if the body names no
+    model. For speed, the rest of the body is not decoded.
     """
     try:
         wrapped = _model_decoder.decode(body)

@@ -1,11 +1,11 @@
-"""The request log: a file that lists the API requests that are missing from the CLI's session
-files, and those requests in session files that cost nothing because a script or a cassette answered
-them. Lines are only appended to it.
+"""The request log: a file to which runs append lines about two kinds of API requests. The first
+kind: requests that no session file of the CLI contains. The second kind: requests that are in a
+session file but cost nothing, because a script or a cassette answered them.
 
-The CLI writes the tokens of an answer only to one place: to the session file, at the end of an
-accepted answer of a conversation (`GeminiChat.processStreamResponse` in 0.54.4 and 0.61.0). Each
+The CLI writes the token counts of an answer to only one place: to the session file, at the end of
+an accepted answer of a conversation (`GeminiChat.processStreamResponse` in 0.54.4 and 0.61.0). Each
 subagent has its own session file. So no session file contains the other requests: model router, web
-search, web fetch, compression, loop checks, and answers that the CLI discarded.
+search, web fetch, compression, loop checks, and requests whose answer the CLI discarded.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class LoggedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One line of the request log: an API request and its tokens. `at` is the time of the end of
-    the answer in Unix milliseconds.
+    """One line of the request log: an API request and its token counts. `at` is the time of the end
+    of the answer in Unix milliseconds.
 
     `run` and `request` identify the request. If the log has several lines for one request, the last
-    line is valid. Tokens are None if the answer ended before the API reported them. `discarded` is
-    true if the CLI discarded the answer. `free` is true if a script or a cassette answered: the
-    session file contains tokens, but they cost nothing.
+    line is valid. The token counts are None if the answer ended before the API reported them.
+    `discarded` is true if the CLI discarded the answer. `free` is true if a script or a cassette
+    answered: the session file contains token counts, but the request cost nothing.
     """
 
     at: int
@@ -125,8 +125,8 @@ class RequestLog:
         fails for the first time, and otherwise None.
 
         A line is needed if the request may have cost something and no session file contains it. If
-        the requests of the run are free, a line is needed only for a request whose tokens a session
-        file contains: the line shows that these tokens cost nothing.
+        the requests of the run are free, another rule applies: a line is needed only for a request
+        whose token counts are in a session file. The line shows that this request cost nothing.
         """
         if used.request is None or used.role == _LOGGED_BY_INNER_RUN or not _has_cost(used):
             return None
@@ -159,9 +159,9 @@ class RequestLog:
         return None if entry.is_counted else self._write(entry)
 
     def discarded(self, request: int) -> str | None:
-        """Add a line for a conversation request whose answer the CLI discarded, because no session
-        file contains such a request. `request` is its number. Return a message if writing fails for
-        the first time, and otherwise None.
+        """Add a line for a conversation request whose answer the CLI discarded. The line is needed
+        because no session file contains such a request. `request` is the number of the request.
+        Return a message if writing fails for the first time, and otherwise None.
         """
         entry = self._conversation.pop(request, None)
         return self._write(msgspec.structs.replace(entry, discarded=True)) if entry is not None else None
@@ -197,7 +197,7 @@ def _short(name: str | None) -> str | None:
 
 def _encode(entry: LoggedRequest) -> bytes:
     """Encode an entry of the request log as a line. The line begins with a newline, because the
-    line before it may be incomplete after a full disk.
+    previous line may be incomplete if the disk was full.
     """
     try:
         line = b"\n" + msgspec.json.encode(entry) + b"\n"

@@ -1,5 +1,5 @@
-"""The route of a run: how its API requests reach the API. The launch plan decides on the route, and
-the gateway uses it.
+"""The route of a run: how its API requests reach the API. The launch plan decides on the route. The
+run then prepares the CLI and the gateway for it.
 """
 
 from __future__ import annotations

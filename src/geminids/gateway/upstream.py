@@ -1,5 +1,5 @@
-"""The interface of an upstream (an object that answers the requests of the CLI), and the parts of
-which its answers consist.
+"""The interface of an upstream (an object that answers the requests of the CLI), and the types for
+the parts of an answer.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ class Body(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A part of an answer that sends nothing: the gateway pauses for this number of seconds."""
+    """A pause in an answer: the gateway sends nothing for this number of seconds."""
 
     seconds: float
 
 
 class Hang(msgspec.Struct, frozen=True):
-    """A part of an answer that sends nothing: the gateway pauses until the client disconnects or
-    the gateway closes.
+    """A part of an answer after which nothing more is sent. The gateway waits until the client
+    disconnects or the gateway closes.
     """
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A part of an answer that ends it: the gateway resets the connection immediately, in the
-    middle of the answer.
+    """A part of an answer that breaks it off. The gateway resets the connection immediately, so the
+    client gets an incomplete answer.
     """
 
 
@@ -90,9 +90,7 @@ class SignInError(Exception):
 
 
 class Mismatch(Exception):
-    """Raised if the cassette that is replayed (a file with recorded answers) has no answer for a
-    request.
-    """
+    """Raised if a request is not in the replayed cassette, a file with recorded answers."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -104,9 +102,9 @@ class Mismatch(Exception):
 class Upstream(Protocol):
     """Interface of an object that answers the requests of the CLI.
 
-    `answer` yields the parts of the answer: one `Head`, then pieces of the body (`Body`). When the
-    iteration ends, the answer is complete. `UpstreamFault` is raised if there is no answer, or if
-    the answer is incomplete.
+    `answer` yields the parts of the answer: one `Head`, then pieces of the body (`Body`). Between
+    them can be parts such as `Wait`. When the iteration ends, the answer is complete.
+    `UpstreamFault` is raised if there is no answer, or if the answer is incomplete.
     """
 
     def answer(self, request: Request) -> AsyncIterator[Part]: ...

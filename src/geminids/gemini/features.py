@@ -16,11 +16,10 @@ NEWEST_TESTED = "0.61"
 
 
 class Release(msgspec.Struct, frozen=True):
-    """One release of Gemini CLI. `version` is its version number; None if it is unknown.
+    """One release of Gemini CLI. `version` is its version number; None if the number is unknown.
 
-    A release whose version is unknown, or that is newer than the newest release that geminids is
-    tested with, is assumed to support what this newest release supports. In the example, 0.62.0 is
-    such a release.
+    Two kinds of releases are assumed to have all features of the newest tested release: releases
+    with an unknown version, and releases newer than `NEWEST_TESTED`, such as 0.62.0 in the example.
 
     >>> release_of("0.60.1").ignores_local_env, release_of("0.62.0").ignores_local_env
     (False, True)
@@ -34,10 +33,10 @@ class Release(msgspec.Struct, frozen=True):
         return f"Gemini CLI {self.version}" if self.version else "this Gemini CLI (version unknown)"
 
     def is_since(self, boundary: str) -> bool:
-        """Return whether this release is the release `boundary` or a newer one.
+        """Return whether this release is at least as new as the version `boundary`, such as "0.59".
 
-        A preview counts as the release that it precedes. An unknown version counts as newer than
-        all others.
+        A preview counts as its final release: 0.59.0-preview.1 counts as 0.59.0. An unknown version
+        counts as newer than all others.
         """
         own, first = Version.parse(self.version), Version.parse(boundary)
         return own is None or first is None or own.core >= first.core
@@ -61,8 +60,9 @@ class Release(msgspec.Struct, frozen=True):
     def is_tested(self) -> bool:
         """Whether geminids is tested with this release.
 
-        This is False for previews and nightlies, for an unknown version, and for a release that is
-        too old to be supported or newer than `NEWEST_TESTED` (0.61.1 is not newer than 0.61).
+        True for a final release from `OLDEST_SUPPORTED` to `NEWEST_TESTED`, with any patch number
+        (0.61.1 counts as 0.61). False for all other releases, for previews and nightlies, and for
+        an unknown version.
         """
         own, newest = Version.parse(self.version), Version.parse(NEWEST_TESTED)
         assert newest is not None

@@ -14,8 +14,8 @@ __all__ = ["Model", "models_of"]
 class Model(msgspec.Struct, frozen=True):
     """A value for the CLI's option `--model`: the id of a model, or an alias such as `flash`.
 
-    `means` is the model id that an alias stands for. It is None for model ids, and for an alias for
-    which the CLI chooses the model at run time.
+    `means` is the model id that an alias stands for. It is None for model ids, and for the alias
+    `auto`, because the CLI then chooses the model for each prompt.
     """
 
     id: str

@@ -38,8 +38,8 @@ def read_settings(text: str, where: str) -> Settings:
 
 
 def without_comments(text: str) -> str:
-    """Return a JSON text with its comments replaced with spaces. So the line and column numbers in
-    error messages stay correct.
+    """Return a JSON text with its comments replaced with spaces. Spaces keep the line and column
+    numbers in error messages correct.
     """
     return _STRING_OR_COMMENT.sub(
         lambda match: match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0]),
@@ -48,8 +48,10 @@ def without_comments(text: str) -> str:
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Settings:
-    """Merge two settings objects. If both contain the same key, the value in `over` is used; but if
-    both values are objects, these are merged in the same way.
+    """Return a new settings object with the values of `under` and `over`.
+
+    If both contain the same key and both values are objects, the two values are merged in the same
+    way. Otherwise, the value in `over` is used.
 
     >>> merge({"a": {"x": 1, "y": 1}}, {"a": {"y": 2}})
     {'a': {'x': 1, 'y': 2}}

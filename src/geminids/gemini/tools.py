@@ -120,15 +120,15 @@ def tools_with(capability: Capability) -> tuple[str, ...]:
 
 
 def is_mcp_name(name: str) -> bool:
-    """Return whether the tool with this name belongs to an MCP server. The names of such tools have
+    """Return whether the tool with this name belongs to an MCP server. The names of MCP tools have
     the form `mcp_<server>_<tool>`.
     """
     return name.startswith(_MCP) and name not in _ROWS
 
 
 def server_of(name: str, servers: tuple[str, ...]) -> str | None:
-    """Return the MCP server that the tool `name` belongs to. None if it belongs to none of
-    `servers`.
+    """Return the name of the MCP server that the tool `name` belongs to. Return None if the tool
+    belongs to none of `servers`.
 
     Several servers can match, because the names of servers and tools can contain `_`. Then the
     server with the longest name is returned.

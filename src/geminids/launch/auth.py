@@ -1,6 +1,7 @@
-"""Find the way in which a run signs in to the API.
+"""Choose how a run signs in to the API, for example with a key or a Google account.
 
-The sign-in must work without a terminal. This module only reads files.
+A run has no terminal, so the sign-in must work without one. This module reads files, but writes
+none.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ AuthMode = Literal["key", "vertex", "account", "adc", "other", "none"]
 class Auth(msgspec.Struct, frozen=True):
     """A way to sign in to the API.
 
-    `source` is the variable, file or setting that it comes from, for messages. `selected_type` is
-    the value for the CLI's setting `security.auth.selectedType`; with None, that setting is not
-    changed.
+    `source` names the variable, file or setting that selects this way; it is used in messages.
+    `selected_type` is the new value of the CLI's setting `security.auth.selectedType`. If it is
+    None, that setting is not changed.
     """
 
     mode: AuthMode
@@ -64,8 +65,8 @@ _SELECTED_TYPES: dict[Api, str] = {
 class ResolvedAuth(msgspec.Struct, frozen=True, kw_only=True):
     """The sign-in of a run, with the values that decide how its requests reach the API.
 
-    The CLI will use `env` and `settings`. `api` is the API that the run calls; when a run replays
-    recorded requests, it is the API of the recording.
+    `env` and `settings` are the variables and settings that the CLI will use. `api` is the API that
+    the run calls; if a run replays recorded requests, `api` is the API of the recording.
     """
 
     auth: Auth
@@ -80,11 +81,12 @@ def resolve_auth(
     source: SourceHome,
     cwd: str | os.PathLike[str],
 ) -> ResolvedAuth:
-    """Find the sign-in of a run. `source` is the home whose settings the run uses.
+    """Find out how a run signs in to the API. `source` is the home whose settings the run uses.
 
-    The returned `env` contains the parameter `env` and the variables of the user's `.env` file. If
-    `options.trust_workspace` is set, it also contains the sign-in and proxy variables of the
-    workspace's `.env` file. A variable of the parameter overrides the same variable of a file.
+    The `env` of the result contains the parameter `env` and the variables of the user's `.env`
+    file. If `options.trust_workspace` is set, the result also contains the sign-in and proxy
+    variables of the workspace's `.env` file. A variable of the parameter `env` overrides the same
+    variable of a file.
     """
     file, variables = nearest_dotenv(Path(cwd), source.path, trusted=False)
     only = options.env_only
@@ -138,7 +140,7 @@ def _folder_settings(cwd: str | os.PathLike[str]) -> Settings:
     try:
         return read_settings(file.read_text("utf-8"), str(file))
     except (OSError, UnicodeDecodeError, SettingsProblem):
-        return {}  # the CLI cannot read it either
+        return {}  # the CLI cannot read this file either
 
 
 def choose_auth(
@@ -146,16 +148,20 @@ def choose_auth(
 ) -> Auth:
     """Choose the sign-in of a run.
 
-    The first of these decides: `workspace_type`, variables for an account, Vertex AI or a key, the
-    user's settings, variables for the credentials of a machine. `workspace_type` is the sign-in
-    that a trusted folder's settings select, or None. It comes first, because the CLI prefers these
-    settings to all others.
+    The first of these that selects a sign-in decides:
+
+    1. `workspace_type`: the sign-in that the settings of a trusted folder select, or None. The CLI
+       prefers these settings to all others.
+    2. Environment variables for an account, for Vertex AI or for a key, in this order.
+    3. The user's settings.
+    4. Environment variables for the credentials of a machine.
 
     The CLI itself prefers the user's settings to the environment. We prefer the environment,
-    because a key in it was set for this process. A sign-in with an account, Vertex AI or a key from
-    the environment has a `selected_type`. The CLI needs it: without it, a run with
-    GOOGLE_GEMINI_BASE_URL exits with code 41, even if there is a key (validateNonInterActiveAuth.ts
-    does not know `gateway`).
+    because a variable in it was set for this process.
+
+    If the environment selects an account, Vertex AI or a key, the result has a `selected_type`. The
+    CLI needs this setting. Without it, a run with GOOGLE_GEMINI_BASE_URL exits with code 41, even
+    if there is a key (validateNonInterActiveAuth.ts does not know `gateway`).
     """
     if workspace_type:
         return Auth(_MODES.get(workspace_type, "other"), "the folder's settings, security.auth.selectedType")

@@ -19,8 +19,8 @@ from geminids.redact import secrets_of
 __all__ = ["build_headless", "build_warm"]
 
 _SKIP_TRUST = "--skip-trust"
-# Variables that describe one terminal or one moment. A warm process serves runs from several
-# terminals: without these variables, runs from different terminals can share a process.
+# Variables that describe one terminal or one moment. They are removed from the environment of a
+# warm process. So runs from different terminals have equal environments and can share a process.
 _TRANSIENT = (
     "_",
     "COLUMNS",

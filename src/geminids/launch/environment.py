@@ -18,7 +18,7 @@ __all__ = [
     "telemetry_environment",
 ]
 
-# With these variables, the CLI could send an offline run's requests to the network.
+# Variables that could make the CLI send the requests of an offline run to the network.
 _NETWORK = (
     "GOOGLE_API_KEY",
     "GOOGLE_GENAI_USE_VERTEXAI",
@@ -28,7 +28,7 @@ _NETWORK = (
     *(name for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") for name in (proxy, proxy.lower())),
 )
 
-# Programs need these to find their files and to use the user's language.
+# Programs need these variables to find their files and to use the user's language.
 _NEEDED = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM")
 # Prefix of our own variables. A run needs them if a tool of another run started it.
 _OURS = "GEMINI_CLI_GEMINIDS_"
@@ -42,7 +42,7 @@ def read_env_file(text: str, where: str) -> dict[str, str]:
     """Parse the text of an env file: one NAME=value per line.
 
     `export`, quotes, comments and blank lines are allowed. `where` is the file's name for messages.
-    Raises `EnvFileProblem`.
+    Raises `EnvFileProblem` if another line is not NAME=value.
 
     >>> read_env_file('export A="x y"  # note\\nB=2', ".env")
     {'A': 'x y', 'B': '2'}
@@ -74,11 +74,13 @@ def _unquoted(value: str) -> str:
 def base_environment(
     environ: Mapping[str, str], options: Options, from_file: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of a run, before we add our own variables.
+    """Return the environment of a run, without the variables that geminids adds later.
 
-    A variable of `options.env` overrides the same variable of the env file (`from_file`), which
-    overrides `environ`. If `options.env_only` is set, only the variables that it names, and a few
-    that every program needs, are taken from `environ`.
+    The result contains `environ`, the variables of the env file (`from_file`) and `options.env`. If
+    several of them set the same variable, the last one wins.
+
+    If `options.env_only` is set, only some variables of `environ` are used: those that `env_only`
+    names, those that every program needs, and geminids' own.
     """
     if options.env_only is not None:
         named = {*options.env_only, *_NEEDED}
@@ -87,22 +89,22 @@ def base_environment(
 
 
 def headless_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return `environ` with the variables that make the CLI work without a terminal."""
+    """Return `environ` with additional variables. They make the CLI work without a terminal."""
     ours = {
         # Run the CLI as one process: its launcher swallows signals, and killing it orphans the
         # agent (#25590).
         "GEMINI_CLI_NO_RELAUNCH": "true",
-        # Otherwise a login asks for consent on stdout and waits on stdin.
+        # Without this variable, a login asks for consent on stdout and waits for input on stdin.
         "NO_BROWSER": "true",
     }
     return {**environ, **ours}
 
 
 def telemetry_environment(outfile: str) -> dict[str, str]:
-    """Return variables that make the CLI write telemetry to a file.
+    """Return the variables that make the CLI write its telemetry to the file `outfile`.
 
-    The CLI's settings could do the same. But runs share a settings file, and each run has its own
-    telemetry file.
+    Settings of the CLI could have the same effect. But several runs can share a settings file,
+    while each run has its own telemetry file.
     """
     return {
         "GEMINI_TELEMETRY_ENABLED": "true",
@@ -113,7 +115,7 @@ def telemetry_environment(outfile: str) -> dict[str, str]:
 
 
 def offline_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return `environ` without variables by which an offline run could send its requests."""
+    """Return `environ` without the variables that could make an offline run use the network."""
     return {name: value for name, value in environ.items() if name not in _NETWORK}
 
 

@@ -19,8 +19,8 @@ __all__ = ["PromptProblem", "Refused", "WorkspaceProblem"]
 class Refused(Exception):
     """The run cannot start. No process was started.
 
-    `failure` contains the reason and a hint. `headless_can` is True if the reason concerns only
-    warm processes, so that a headless run with the same options can start.
+    `failure` contains the reason and a hint. `headless_can` is True if the reason applies only to
+    warm processes. In that case, a headless run with the same options can start.
     """
 
     def __init__(self, kind: FailureKind, message: str, hint: str, *, headless_can: bool = False) -> None:
@@ -30,9 +30,9 @@ class Refused(Exception):
 
 
 class PromptProblem(Exception):
-    """The prompt, or a file that an option adds to it, cannot be sent. `hint` says what to do.
+    """The prompt, or a file that an option adds to it, cannot be sent.
 
-    `kind` says whether the prompt or an option is wrong.
+    `hint` says what the user can do. `kind` says whether the prompt or an option is wrong.
     """
 
     def __init__(
@@ -44,7 +44,10 @@ class PromptProblem(Exception):
 
 
 class WorkspaceProblem(Exception):
-    """Something in the working folder makes a run impossible or unsafe. `hint` says what to do."""
+    """Something in the working folder makes a run impossible or unsafe.
+
+    `hint` says what the user can do.
+    """
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 """Build the environment of a CLI process that sends its requests to the gateway.
 
-The gateway is a local server. The run's token for it replaces the real credentials. Requests to the
-gateway bypass proxies.
+The gateway is a local server. The CLI gets a token for the gateway and no real API key. Its
+requests to the gateway do not go through a proxy.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     """The gateway's address and the token with which a run signs in to the gateway.
 
     `variables` are further environment variables for the tools of the run. `key` is the real API
-    key, if the gateway read it from the option `key_from`.
+    key if the gateway read it from the place that the option `key_from` names; otherwise None.
     """
 
     url: str
@@ -68,9 +68,11 @@ def gateway_environment(
 ) -> dict[str, str]:
     """Return `env` with the gateway's address and the run's token, and without real keys.
 
-    The variables of the sign-in are removed, and every other variable that contains the real key,
-    such as `COPY` in the example. If `blank`, the variables of the sign-in are set to "" and not
-    removed: in a trusted folder, the CLI would read a missing variable from the folder's `.env`.
+    The variables of the sign-in are removed. Every other variable that contains the real key, such
+    as `COPY` in the example, is removed too.
+
+    If `blank` is True, the variables of the sign-in are set to "" instead. This is for a trusted
+    folder, where the CLI would read a missing variable from the folder's `.env`.
 
     >>> key = Route(kind="gateway", sign_in="api_key", key="AIza-k3y")
     >>> gateway_environment({"GEMINI_API_KEY": "AIza-k3y", "COPY": "--key=AIza-k3y"}, key, Endpoint("http://x", "t"))
@@ -112,8 +114,8 @@ def _variables(route: Route, endpoint: Endpoint) -> dict[str, str]:
 def _holds(text: str, key: str) -> bool:
     """Whether `text` contains `key`.
 
-    A short key could by chance be a part of another value, such as that of PATH. So for a short
-    key, the result is True only if `text` is equal to the key.
+    A short key could by chance be a part of another value, such as the value of PATH. So for a key
+    of less than 8 characters, the result is True only if `text` is equal to the key.
     """
     return text == key or (len(key) >= _SHORTEST and key in text)
 

@@ -36,13 +36,15 @@ __all__ = [
 def skill_links(home: Path, folders: Sequence[str]) -> dict[str, str]:
     """Return the links that add skills to a private home: path in the private home → target.
 
-    `home` is the user's home; `folders` are the skills that the caller adds. The links include the
-    user's own skills. If `folders` is empty, the result is empty too, because `write_home` then
-    links the user's skills folder as a whole.
+    `home` is the user's home; `folders` are the skills that the caller adds. The result includes
+    links to the user's own skills. But if `folders` is empty, the result is empty too, because
+    `write_home` then creates one link to the user's skills folder.
 
-    If two skills have the same name, only one gets a link, because the CLI would choose between
-    them by its own rules. A later entry of `folders` has precedence over an earlier one, and every
-    entry over a skill of the user. Raises `Refused` if a folder contains no valid skill.
+    If an added skill has the same name as another skill, only one of them gets a link. Otherwise
+    the CLI would choose one by its own rules. An added skill replaces a skill of the user, and a
+    later entry of `folders` replaces an earlier one.
+
+    Raises `Refused` if a folder contains no valid skill.
     """
     if not folders:
         return {}
@@ -73,7 +75,7 @@ def _skill_name(folder: str) -> str:
 
 
 def _user_skill_name(entry: Path) -> str | None:
-    """Return the name of one of the user's skills, or None if it is not valid.
+    """Return the name of one of the user's skills, or None if the skill is not valid.
 
     `entry` is the skill's folder, or a SKILL.md that is directly in the skills folder.
     """
@@ -92,16 +94,16 @@ def _entries(folder: Path) -> list[str]:
 def _unused_path(folder: str, taken: dict[str, str]) -> str:
     """Return an unused path in the private home for a skill, named after the skill's `folder`.
 
-    `taken` are the used paths. The path is not hidden and does not end in node_modules, because the
-    CLI ignores such folders.
+    `taken` contains the paths that are already used. The returned path does not end in a hidden
+    name (`.name`) or in node_modules, because the CLI ignores such folders.
     """
     name = os.path.basename(folder).lstrip(".") or "skill"
     paths = (f".gemini/skills/{name}{more}" for more in ("", *(f"-{n}" for n in range(2, len(taken) + 4))))
     return next(path for path in paths if path not in taken and not path.endswith("/node_modules"))
 
 
-# Contents of the user's `.gemini` that a run uses. We link them and do not copy them: if the CLI
-# refreshes a login, the user's file is updated too. Never link settings.json, trustedFolders.json
+# Contents of the user's `.gemini` that a run uses. They are linked, not copied: if the CLI
+# refreshes a login, it must update the user's file. Never link settings.json, trustedFolders.json
 # or projects.json.
 _LINKED = (
     "skills",
@@ -119,8 +121,8 @@ _LINKED = (
 )
 # Files that may contain an API key.
 _WITH_KEYS = (".env", "gemini-credentials.json")
-# These folders are created in the user's home if they are missing, and always linked: the CLI must
-# store sessions in the user's home.
+# These folders are always linked, because the CLI must store sessions in the user's home. If they
+# are missing there, they are created.
 _SHARED = ("tmp", "history")
 _SEPARATOR = "\0"
 
@@ -144,8 +146,8 @@ def source_home(home: str, environ: Mapping[str, str], places: Places) -> Source
     """Return the home that the option `home` selects.
 
     `home` is "user" (the user's own home), "isolated" (a home without the user's files) or a path.
-    Raises `SettingsProblem` if the home's settings.json cannot be read: the CLI would not start
-    with it.
+    Raises `SettingsProblem` if the home's settings.json cannot be read. The CLI would not start
+    with such a file.
     """
     if home == "isolated":
         return SourceHome("isolated", places.homes / "isolated", {})
@@ -192,13 +194,13 @@ def plan_home(
     skills: Mapping[str, str] = {},
     hides_key: bool = False,
 ) -> PrivateHome:
-    """Return the private home for these settings. It is not written yet.
+    """Plan the private home for these settings: choose its path and contents, but write nothing.
 
-    `files` are further files (path in the home → text). `skills` comes from `skill_links`. With
-    `hides_key`, files that may contain the API key are not linked.
+    `files` are further files to write (path in the home → text). `skills` is the result of
+    `skill_links`. If `hides_key` is True, files that may contain the API key are not linked.
 
-    The name of the home contains a hash of its contents: runs with the same settings share a home,
-    and runs with different settings use different homes.
+    The name of the home contains a hash of its contents. So runs with the same contents share a
+    home, and other runs use different homes.
     """
     without = _WITH_KEYS if hides_key else ()
     contents = (
@@ -225,7 +227,10 @@ def _settings_text(settings: Settings) -> str:
 
 
 def write_home(home: PrivateHome) -> None:
-    """Write those parts of the private home that are missing or have changed. Raises `OSError`."""
+    """Write the private home: create what is missing, and update the files that differ.
+
+    Raises `OSError` if a file, folder or link cannot be created.
+    """
     source, links = home.source, home.skill_links
     private_dir(home.path)
     gemini = private_dir(home.path / ".gemini")
@@ -248,7 +253,8 @@ def write_home(home: PrivateHome) -> None:
         private_dir((home.path / name).parent)
         _write_private(home.path / name, content)
     _write_private(gemini / "settings.json", _settings_text(home.settings))
-    # Raise an error here if the file system is read-only: the CLI would hang without a message.
+    # Test that new files can be created, and raise `OSError` if not. On a read-only file system,
+    # the CLI would hang without a message.
     draft = gemini / f".draft-{os.getpid()}-{os.urandom(4).hex()}"
     draft.touch(mode=0o600)
     draft.unlink()
@@ -257,8 +263,9 @@ def write_home(home: PrivateHome) -> None:
 def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
     """Return the secrets in `.env` files and in the user's settings for MCP servers.
 
-    The `.env` files in `cwd`, in the folders above it and in the home are read. The CLI reads only
-    the first of them (settings.ts, findEnvFile), but a tool can read each of them.
+    The function reads the `.env` files in `cwd`, in the folders above `cwd`, and in the home
+    `source`. The CLI reads only the first of these files (settings.ts, findEnvFile), but a tool can
+    read all of them.
     """
     folders = (Path(cwd), *Path(cwd).parents, source.path)
     secrets = secrets_of(_mcp_variables(source.settings))
@@ -270,7 +277,7 @@ def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
 def regular_text(file: Path) -> str | None:
     """Return the text of a regular file, or None if it cannot be read or is not a regular file.
 
-    To read another kind of file, such as a FIFO, could block forever.
+    Reading another kind of file, such as a FIFO, could block forever.
     """
     try:
         return file.read_text("utf-8", "replace") if file.is_file() else None

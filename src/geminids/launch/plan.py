@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     resumed: Path | None = None
     """The file of the session that the run resumes; None for a new session or an unknown file."""
     neutralised: tuple[WorkspaceItem, ...] = ()
-    """Items of the run's folder, such as hooks, that are ignored because it is not trusted."""
+    """Items of the run's folder, such as hooks. They are ignored: the folder is not trusted."""
 
 
 Key = tuple[tuple[str, ...], frozenset[tuple[str, str]]]
@@ -79,8 +79,9 @@ class WarmPlan(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     """The approval mode of the session in ACP.
 
-    If the caller asked for `auto_edit`, this is `default`, because the CLI's mode `autoEdit` never
-    asks for permission. The policy then has more allow rules.
+    If the option `approval` is `auto_edit`, this mode is `default`, because the CLI's mode
+    `autoEdit` never asks for permission. The policy then has additional allow rules, which have the
+    effect of `auto_edit`.
     """
     model: str | None
     gemini: Gemini
@@ -98,5 +99,5 @@ class WarmPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """A value that is equal for two plans whose sessions can use the same process."""
+        """Identifies the process: sessions whose plans have equal keys can use the same process."""
         return (self.argv, frozenset(self.env.items()))

@@ -80,7 +80,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...]
     """The paths of our policy files, and of the user's policy files.
 
-    The CLI's flag `--policy` replaces the user's policies, so we pass them too.
+    The CLI's flag `--policy` replaces the user's policies, so we pass the user's files too.
     """
     secrets: frozenset[str]
     session_id: str | None = None
@@ -100,7 +100,7 @@ def prepare(
     places: Places | None = None,
     budget: bool = False,
 ) -> Context:
-    """Read everything that a run or a warm session needs.
+    """Read everything that a run or a warm session needs, and return it.
 
     Raises `Refused` if the run or session cannot work. `prompt` and `run_id` are used only if
     `transport` is "headless". `asks` is True if the caller answers the permission requests of the
@@ -169,7 +169,11 @@ def prepare(
 
 
 def _for_headless(context: Context, prompt: str, text: str) -> Context:
-    """Add what only a headless run needs: the prompt with its files, a session id and telemetry."""
+    """Return a copy of `context` with the values that only a headless run needs.
+
+    These values are the prompt with its files, the session id and the path of the telemetry file.
+    `prompt` is the caller's prompt; `text` also contains the instructions and the template.
+    """
     options = context.options
     _check_command(text, context.settings)
     return msgspec.structs.replace(
@@ -181,7 +185,7 @@ def _for_headless(context: Context, prompt: str, text: str) -> Context:
 
 
 def probe_gemini(options: Options) -> None:
-    """Find the CLI and store its version, so that `prepare` need not start a process for it.
+    """Find the CLI and store its version. Then `prepare` need not start the CLI to learn it.
 
     Errors are ignored: `prepare` reports them.
     """
@@ -207,9 +211,9 @@ def why_not_warm(options: Options) -> str | None:
 def takes_effect_if_trusted(item: WorkspaceItem) -> bool:
     """Whether an item of a folder, such as a hook, affects a session if the folder is trusted.
 
-    A file `.env` does not, because a setting makes the CLI ignore it; `.gemini/.env` does.
+    A `.env` file has no effect, because a setting makes the CLI ignore it. A `.gemini/.env` file
+    has an effect, because no setting makes the CLI ignore it.
     """
-    # A setting makes the CLI ignore `.env`, but no setting makes it ignore `.gemini/.env`.
     return item.kind != "env file" or ".gemini" in item.file
 
 
@@ -243,9 +247,9 @@ def _find_gemini(options: Options, env: Mapping[str, str], places: Places) -> Ge
 
 
 def _with_searched(error: ToolchainError) -> str:
-    """Return the error's message and the first three places that were searched for the CLI.
+    """Return the error's message, with the places that were searched for the CLI.
 
-    Places that the message already contains are omitted.
+    At most three places are named. Places that the message already contains are omitted.
     """
     looked = [place for place in error.looked if place not in error.message]
     more = f"; and {len(looked) - 3} more places" if len(looked) > 3 else ""
@@ -257,13 +261,17 @@ def _check_release(gemini: Gemini) -> None:
     if refused is None:
         return
     named = {"option": "the option `gemini`", "GEMINI_CLI_PATH": "GEMINI_CLI_PATH"}.get(gemini.origin)
-    # `geminids install` does not replace a CLI that the caller chose, so say where it was chosen.
+    # `geminids install` does not replace a CLI that the caller chose. So the hint says which option
+    # or variable to change.
     hint = f"Run: geminids install, and change {named}, which is set to {gemini.entry}."
     raise Refused("cli_unsupported", refused, hint if named else "Run: geminids install")
 
 
 def _untrusted_skills(cwd: str, source: home.SourceHome, places: Places) -> tuple[Skill, ...]:
-    """Return the skills in the folder `cwd` that `geminids skills add` has not added yet."""
+    """Return the skills in the folder `cwd` that are not trusted.
+
+    A skill is trusted if it was added with `geminids skills add` and has not changed since.
+    """
     if not any(os.path.isdir(os.path.join(cwd, name, "skills")) for name in (".gemini", ".agents")):
         return ()
     return untrusted_skills(cwd, places, home=source.path)
@@ -303,19 +311,24 @@ def _without_comma(path: str, kind: str) -> str:
 
 
 def _new_session_id(options: Options, gemini: Gemini) -> str | None:
-    """Return an id for a new session, so that its files can exist before the CLI's first output.
+    """Return a random id for a new session, so that the id is known before the CLI's first output.
 
-    Return None if the run resumes a session, or if Node has no compile cache. With `--session-id`,
-    the CLI starts 0.1 s later, because its start-up cleanup holds a lock, and the CLI tries to take
-    that lock again after 100 ms (projectRegistry.ts). So we set an id only if the compile cache
-    saves more time than that.
+    Return None if the run resumes a session, because that session has an id already. Also return
+    None if Node has no compile cache; the CLI then chooses the id.
+
+    With `--session-id`, the CLI starts 0.1 s later: its start-up cleanup holds a lock, and the CLI
+    tries to take that lock again only after 100 ms (projectRegistry.ts). The compile cache saves
+    more time than that. So an id is set only if Node has a compile cache.
     """
     fast = gemini.node is not None and gemini.node.has_compile_cache
     return new_session_id() if fast and options.resume is None else None
 
 
 def _prompt_text(prompt: str, options: Options, run_id: str) -> str:
-    """Build the text of the prompt from instructions, template and prompt, and check it."""
+    """Build the text of the prompt from instructions, template and prompt.
+
+    Raises `Refused` if the text cannot be built or sent.
+    """
     try:
         text = compose(prompt, options, run_id)
         check_prompt(text)
@@ -325,9 +338,10 @@ def _prompt_text(prompt: str, options: Options, run_id: str) -> str:
 
 
 def _message(prompt: str, text: str, options: Options, cwd: str, places: Places) -> PromptMessage:
-    """Attach the files of the options to the prompt, and build the bytes for stdin.
+    """Attach the files of the options to the prompt, and build the bytes for the CLI's stdin.
 
-    `text` is the prompt with instructions and template.
+    `prompt` is the caller's prompt; `text` also contains the instructions and the template. Raises
+    `Refused` if the prompt or a file cannot be sent.
     """
     try:
         if not (options.images or options.videos or options.files):
@@ -354,11 +368,11 @@ def _check_command(text: str, settings: RunSettings) -> None:
 
 
 def _normalized(command: str) -> str:
-    """Return a form of a command's name that is equal for all names that the CLI treats as equal.
+    """Normalize the name of a slash command as the CLI does, so that two names can be compared.
 
-    The CLI replaces special characters and shortens long parts of a name. If the user has a command
-    of the same name, the CLI puts `workspace.` before the name of the folder's command
-    (FileCommandLoader.ts, SlashCommandResolver.ts).
+    The CLI replaces special characters and shortens long parts of a name (FileCommandLoader.ts). If
+    the user has a command with the same name, the CLI puts `workspace.` before the name of the
+    folder's command (SlashCommandResolver.ts). So callers compare only the end of a name.
     """
     parts = (part if len(part) <= 50 else f"{part[:47]}..." for part in command.split(":"))
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in ":".join(parts))

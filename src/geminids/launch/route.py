@@ -27,7 +27,7 @@ _SET_KEY = "Set GEMINI_API_KEY, or name the key with `key_from`."
 def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = False) -> Route:
     """Decide how the requests of a run reach the API.
 
-    `budget` is True if the run shares a budget with other runs; it then needs the gateway.
+    `budget` is True if the run shares a budget with other runs. Such a run needs the gateway.
     """
     auth, env = resolved.auth, resolved.env
     in_container = uses_container(resolved.settings, env)
@@ -62,9 +62,9 @@ def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = Fal
 
 
 def needs_gateway(options: Options, *, budget: bool = False) -> str | None:
-    """Return the name of the first option that needs the gateway, or None.
+    """Return the name of the first option that needs the gateway; None if no option needs it.
 
-    `budget` is True if the run shares a budget with other runs.
+    `budget` is True if the run shares a budget with other runs. The result is then "budget".
     """
     if budget:
         return "budget"
@@ -104,8 +104,8 @@ def _by_key(options: Options, env: Mapping[str, str], needed: str | None) -> Rou
         )
     if key is None and options.key_from is None:
         return _direct(needed, "the API key is in the CLI's own store, which only the CLI can read", _SET_KEY)
-    # If the key is our placeholder, the base URL is the gateway of the outer chat. That gateway
-    # accepts only its own tokens.
+    # If the key is our placeholder, a tool of another chat started this run, and the base URL is
+    # the address of that chat's gateway. That gateway accepts only its own tokens.
     base_url = None if key == NO_KEY else env.get("GOOGLE_GEMINI_BASE_URL")
     return Route(
         kind="gateway",
@@ -176,7 +176,10 @@ def _shown_url(url: str) -> str:
 
 
 def route_notice(route: Route) -> tuple[Literal["info", "warning"], str, str] | None:
-    """Return level, code and text of the notice about the route, or None if it needs no notice."""
+    """Return the level, the code and the text of the notice about the route.
+
+    Return None if the route needs no notice.
+    """
     if route.kind == "direct" and not route.is_expected:
         effect = "the cost is an estimate, and tools can read the credentials"
         text = f"requests bypass the gateway: {route.reason}; {effect}"

@@ -1,6 +1,6 @@
-"""The scratch folder of a run, which contains its private temporary files.
+"""The scratch folder of a run: a folder for the run's private temporary files.
 
-It is removed when the run ends.
+The folder is removed when the run ends.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from geminids.config.paths import Places, private_dir
 __all__ = ["Scratch", "StagedFiles", "name_elsewhere", "new_scratch_name", "sweep"]
 
 _PREFIX = "run-"
-# Our process holds a lock on this file while it lives. `sweep` checks the lock and not a pid, which
-# another process could reuse.
+# Our process holds a lock on this file until the process ends. `sweep` checks the lock, not a pid,
+# because another process could reuse the pid.
 _LOCK = "lock"
 # A file that lists the run's folders outside the scratch folder. Each path ends with a NUL. A path
 # is written before its folder is created.
@@ -48,7 +48,7 @@ def name_elsewhere(scratch: str, *, hidden: bool = True) -> str:
 class StagedFiles(msgspec.Struct, frozen=True):
     """Files that a run needs, and the `folder` to write them to.
 
-    `scratch` is the name of the run's scratch folder. `files` maps names to contents.
+    `scratch` is the name of the run's scratch folder. `files` maps file names to contents.
     """
 
     scratch: str
@@ -61,8 +61,10 @@ class StagedFiles(msgspec.Struct, frozen=True):
 class Scratch:
     """The private temporary folder (scratch folder) of a run or process.
 
-    The folder is created when it is first used. `close` removes the folder and all its files, and
-    never raises. Pass `name` if a plan already contains paths in the folder.
+    The folder is created when it is first used. `close` removes the folder and all its files.
+
+    `name` is the name of the folder; None means a random name. Pass `name` if a plan already
+    contains paths in the folder.
     """
 
     def __init__(self, places: Places, name: str | None = None) -> None:
@@ -79,9 +81,9 @@ class Scratch:
 
     @property
     def folder(self) -> Path:
-        """The path of the scratch folder. It is created (mode 0700) if it does not exist.
+        """The path of the scratch folder. The folder is created (mode 0700) if it does not exist.
 
-        Raises `OSError`.
+        Raises `OSError` if the folder cannot be created.
         """
         if self._folder is None or not self.made:
             self._folder, self._lock = _make(private_dir(self._places.runs), self._name)
@@ -91,7 +93,7 @@ class Scratch:
     def write(self, name: str, data: bytes | str) -> Path:
         """Create a file (mode 0600) in the scratch folder and return the file's path.
 
-        Raises `OSError`, also if the file exists.
+        Raises `OSError` if the file exists already or cannot be written.
         """
         file = self.folder / name
         _write_new(file, data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
@@ -100,7 +102,7 @@ class Scratch:
     def stage(self, staged: StagedFiles) -> None:
         """Create `staged.folder` (mode 0700) and write the files of `staged` to it (mode 0600).
 
-        Raises `OSError`.
+        Raises `OSError` if the folder exists already, or if a file cannot be written.
         """
         if staged.is_outside:
             self.make_elsewhere(staged.folder)
@@ -111,18 +113,19 @@ class Scratch:
             _write_new(staged.folder / name, data)
 
     def make_elsewhere(self, folder: Path) -> None:
-        """Create `folder` (mode 0700), which is outside the scratch folder. `close` removes both.
+        """Create `folder` (mode 0700), which is outside the scratch folder.
 
-        The name of `folder` must come from `name_elsewhere`.
+        `close` removes `folder` too. The name of `folder` must come from `name_elsewhere`. Raises
+        `OSError` if `folder` exists already or cannot be created.
         """
         with open(self.folder / _ELSEWHERE, "ab") as note:
             note.write(os.fsencode(folder) + b"\0")
         folder.mkdir(mode=0o700)
 
     def close(self) -> None:
-        """Remove all files of the run.
+        """Remove the scratch folder, and the folders that the run created outside it.
 
-        A later run's `sweep` removes files that cannot be removed now.
+        If a file cannot be removed now, a later run tries again (see `sweep`).
         """
         if self._folder is None or self._lock is None or not self.made:
             return
@@ -144,7 +147,7 @@ def _write_new(file: Path, data: bytes) -> None:
 def sweep(places: Places) -> int:
     """Remove the scratch folders of processes that have ended, and return how many were removed.
 
-    In the example, the folder in which the scratch folders would be does not exist.
+    In the example, the folder that contains all scratch folders does not exist.
 
     >>> sweep(Places(Path("/no/such/place")))
     0
@@ -171,10 +174,10 @@ def _sweep_one(folder: Path) -> bool:
 
 
 def _make(parent: Path, name: str | None) -> tuple[Path, FileLock]:
-    """Create a scratch folder and take its lock.
+    """Create a scratch folder in `parent`, take its lock, and return both.
 
-    Another run's `sweep` can take the lock first and remove the folder. In that case, this function
-    creates the folder again.
+    The `sweep` of another run can take the lock first and remove the folder. In that case, this
+    function creates the folder again.
     """
     while True:
         folder = parent / (name or new_scratch_name())
@@ -189,7 +192,7 @@ def _make(parent: Path, name: str | None) -> tuple[Path, FileLock]:
 def _wait_until_gone(folder: Path) -> None:
     """Wait until another process's `sweep` has removed the scratch folder `folder`.
 
-    Raises `OSError` if that takes too long.
+    Raises `FileExistsError` if the folder still exists after 5 seconds.
     """
     deadline = time.monotonic() + _SWEEP_TIMEOUT
     while folder.exists():
@@ -225,8 +228,8 @@ def _folders_elsewhere(folder: Path) -> list[Path]:
         record = (folder / _ELSEWHERE).read_bytes()
     except OSError:
         return []
-    # If the last entry has no NUL, the process died while it wrote the entry. Its folder was not
-    # created yet.
+    # If the last entry has no NUL, the process died while it wrote the entry, and before it created
+    # the folder.
     paths = [Path(os.fsdecode(name)) for name in record.split(b"\0")[:-1]]
     return [path for path in paths if path.name.lstrip(".") == f"geminids-{folder.name}"]
 

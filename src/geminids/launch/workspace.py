@@ -1,6 +1,7 @@
-"""Find the items in a run's folder that could give the run more permissions, such as hooks.
+"""Find the items in a run's folder that would change what the CLI does, such as hooks.
 
-This module also builds the settings, variables and flags that make the CLI ignore these items."""
+This module also builds the settings, variables and flags that make the CLI ignore these items.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +39,19 @@ class WorkspaceItem(msgspec.Struct, frozen=True):
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a folder that Gemini CLI would use.
+    """The items in a folder that Gemini CLI would use if the folder were trusted.
 
     `env_names` are the variables that the folder's `.env` files set. `skills` are the names of
-    skills, and `commands` the names of slash commands. `items` lists everything, for reports.
+    skills, and `commands` the names of slash commands. `items` lists all items, for reports.
     """
 
     cwd: Path
     settings: Settings = {}
     env_names: tuple[str, ...] = ()
     gemini_env_names: tuple[str, ...] = ()
-    """Those of the `env_names` that a `.gemini/.env` file sets.
+    """The part of `env_names` that a `.gemini/.env` file sets.
 
-    No setting makes the CLI ignore such a file.
+    No setting makes the CLI ignore a `.gemini/.env` file.
     """
     skills: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
@@ -65,12 +66,16 @@ def read_workspace(
     *,
     further: Sequence[str] = (),
 ) -> Workspace:
-    """Read the `.gemini` folder and the `.env` files of an untrusted folder.
+    """Read the `.gemini` folder and the `.env` files of the untrusted folder `cwd`.
 
-    `home` is the user's home: files of the home itself are trusted and not read. `skills` are the
-    folder's skills that the user has not added. `context_files` are the names of context files,
-    whose text the CLI still sends to the model. `further` are more folders that the run may use; of
-    these, only the context files are read. Raises `WorkspaceProblem`.
+    `home` is the user's home. Its own files are trusted, so they are not read. `skills` are the
+    folder's skills that are not trusted.
+
+    `context_files` are the names of context files. They are checked, because the CLI sends their
+    text to the model even if the folder is not trusted. `further` are other folders that the run
+    may use; only their context files are checked.
+
+    Raises `WorkspaceProblem` if a file makes a run impossible or unsafe.
     """
     folder = Path(cwd)
     own = folder / ".gemini"
@@ -107,7 +112,7 @@ def read_workspace(
 def _names_in(file: Path) -> tuple[str, ...]:
     names = names_in(_text(file))
     if len(names) > _MOST_NAMES:
-        # We may have to set each variable in the environment, and its size is limited.
+        # We may have to set each of these variables, and the size of an environment is limited.
         hint = "Remove the file, or trust the folder with `trust_workspace`."
         raise WorkspaceProblem(f"{file} has more than {_MOST_NAMES:,} variables", hint)
     return names
@@ -122,7 +127,7 @@ def _settings(file: Path) -> Settings:
     try:
         return read_settings(text, str(file))
     except SettingsProblem as problem:
-        # The CLI reads the file in an untrusted folder too, and exits with code 52.
+        # The CLI reads this file even if the folder is not trusted, and exits with code 52.
         raise WorkspaceProblem(str(problem), "Fix or remove the file.") from None
     except RecursionError:
         raise WorkspaceProblem(f"{file} is nested too deeply", "Fix or remove the file.") from None
@@ -156,7 +161,7 @@ def _leaves(path: str, value: Any) -> Iterator[str]:
 
 
 def _hooks(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield event and name of every hook in the settings.
+    """Yield the event and the name of every hook in the settings.
 
     If a hook has no name, its command is used as the name (hookRegistry.ts).
     """
@@ -171,7 +176,7 @@ def _hooks(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _env_files(folder: Path, home: Path) -> Iterator[Path]:
-    """Yield the `.env` files that the CLI would read, in `folder` and the folders above it.
+    """Yield the `.env` files in `folder` and the folders above it, which the CLI could read.
 
     Files in the user's home are omitted.
     """
@@ -184,9 +189,9 @@ def _env_files(folder: Path, home: Path) -> Iterator[Path]:
 
 
 def _google_names(file: Path) -> str:
-    """List the variables of an env file that start with GEMINI_ or GOOGLE_.
+    """Return a text with the variables of an env file that start with GEMINI_ or GOOGLE_.
 
-    The list shows the user which key the run ignores.
+    The text shows the user which key the run ignores. It is "" if there are no such variables.
     """
     names = [name for name in names_in(_text(file)) if name.startswith(("GEMINI_", "GOOGLE_"))]
     return f"with {', '.join(names)}" if names else ""
@@ -203,13 +208,14 @@ def _check_context_files(cwd: str, names: Sequence[str], further: Sequence[str])
 def _text(file: Path) -> str:
     """Return the text of a file of the workspace, or "" if the file does not exist.
 
-    A folder with the name `.env` gives "" too. Raises `WorkspaceProblem` if the file is too large,
-    cannot be read, or is not a regular file: to read a FIFO could block forever.
+    If the path is a folder with the name `.env`, return "" too. Raises `WorkspaceProblem` if the
+    file is too large, cannot be read, or is not a regular file. Reading a FIFO, for example, could
+    block forever.
     """
     try:
         status = file.stat()
         if stat.S_ISDIR(status.st_mode) and file.name == ".env":
-            return ""  # a folder, as `python -m venv .env` creates it; the CLI ignores it too
+            return ""  # for example, from `python -m venv .env`; the CLI ignores this folder too
         if not stat.S_ISREG(status.st_mode):
             raise WorkspaceProblem(
                 f"{file} is not a regular file",
@@ -238,7 +244,8 @@ def _entries(folder: Path, suffixes: tuple[str, ...] | None) -> tuple[str, ...]:
 def _commands(folder: Path) -> tuple[str, ...]:
     """Return the names of the slash commands in a folder.
 
-    Folder names are part of a command's name: `git/commit.toml` is the command /git:commit.
+    Folder names are part of a command's name: `git/commit.toml` is the command /git:commit. Raises
+    `WorkspaceProblem` if there are more than 500 folders.
     """
     commands: list[str] = []
     # Follow links, as the CLI does. Without the limit, a link to `/` would make us read the whole
@@ -274,17 +281,14 @@ _TRUSTING = ("GEMINI_CLI_TRUST_WORKSPACE", "GEMINI_CLI_TRUSTED_FOLDERS_PATH")
 class WorkspaceOverrides(msgspec.Struct, frozen=True, kw_only=True):
     """Settings, variables and flags that make the CLI ignore the contents of the workspace.
 
-    `drop` are variables to remove from the environment, `env` are variables to set.
+    `drop` lists variables to remove from the environment. `env` contains variables to set.
     """
 
     settings: Settings = {}
     drop: tuple[str, ...] = ()
     env: dict[str, str] = {}
     blank: tuple[str, ...] = ()
-    """Variables to set to "" if they are not set.
-
-    A `.env` file cannot change a variable that is set.
-    """
+    """Variables to set to "" if they are not set, so that a `.env` file cannot set them."""
     flags: tuple[str, ...] = ()
 
 
@@ -293,9 +297,11 @@ def ignore_workspace(
 ) -> WorkspaceOverrides:
     """Return the settings, variables and flags that make the CLI ignore the workspace.
 
-    `release` is the release of the CLI. `users` are the user's settings merged with those of this
-    run. `environ` is the environment of the run before the gateway's variables are added. Raises
-    `WorkspaceProblem`.
+    `release` is the release of the CLI. `users` are the user's settings, merged with the settings
+    of this run. `environ` is the environment of the run, without the variables of the gateway.
+
+    Raises `WorkspaceProblem` if a `.env` file sets a variable that the CLI would use even in an
+    untrusted folder. This is possible only in Cloud Shell.
     """
     if environ.get("CLOUD_SHELL") == "true" and "GOOGLE_CLOUD_PROJECT" in workspace.env_names:
         # In Cloud Shell, the `.env` file overrides the environment for this one variable
@@ -314,9 +320,9 @@ def ignore_workspace(
     names = workspace.env_names
     if release.ignores_local_env and _value(workspace.settings, "advanced.ignoreLocalEnv") is None:
         # Set as few variables to "" as possible: a program of the repository that reads the same
-        # `.env` would use our empty value. If the repository itself sets ignoreLocalEnv, set all of
-        # them to "": the CLI caches settings for 10 s, and if its start takes longer, it uses the
-        # repository's value.
+        # `.env` would use our empty value. But if the repository itself sets ignoreLocalEnv, set
+        # all variables to "". The CLI caches settings for 10 s; if its start takes longer, it uses
+        # the repository's value of ignoreLocalEnv.
         names = (*workspace.gemini_env_names, *(name for name in names if name in _STILL_READ))
     return WorkspaceOverrides(settings=settings, drop=_TRUSTING, blank=names, flags=("--skip-trust",))
 

@@ -1,4 +1,4 @@
-"""Create the files that a plan needs. A plan contains all values that are needed to start a run.
+"""Create the files that a run needs before it starts, as its plan lists them.
 
 No other module of this package creates files for a run.
 """
@@ -19,8 +19,8 @@ __all__ = ["write"]
 def write(plan: Plan | WarmPlan) -> Scratch:
     """Write the private home and the files of a run, and return the run's scratch folder.
 
-    The caller closes the scratch folder. If `write` raises an error, such as `Refused`, no scratch
-    folder remains.
+    The caller must close the scratch folder. Raises `Refused` if a file cannot be written. After an
+    error, no scratch folder is left.
     """
     writes = plan.writes
     sweep(writes.places)
@@ -82,7 +82,8 @@ def _stage(staged: StagedFiles, scratch: Scratch) -> None:
 def _create_telemetry_file(path: str) -> None:
     """Create the telemetry file with mode 0600 before the CLI opens it.
 
-    Other users must not read it, because the CLI may write prompts to it.
+    With this mode, other users cannot read the file. The CLI may write prompts to it. Raises
+    `Refused` if the file cannot be created.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))

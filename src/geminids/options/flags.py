@@ -32,7 +32,8 @@ GROUPS = ("Model", "Prompt", "Folder and session", "Permissions", "Tools", "Limi
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One option, described for forms, flags and files. A permission is named `permissions.shell`.
+    """The description of one option, for forms, flags and files. The name of a permission is, for
+    example, `permissions.shell`.
 
     A number must be at least `low`, at most `high` and greater than `above`, if these are set. If
     `commas` is true, the items of a list can be separated by commas.
@@ -178,7 +179,7 @@ _TABLE: dict[str, dict[str, Any]] = dict(
 @cache
 def fields() -> tuple[Field, ...]:
     """Return the fields of all options, in the order of the table in this module. Each permission
-    is one field.
+    is a field of its own.
     """
     hints = {name: hint for name, hint in _hints(Options).items() if name != "permissions"}
     hints |= {f"permissions.{name}": hint for name, hint in _hints(Permissions).items()}

@@ -1,8 +1,8 @@
 """The options of a run. They are plain data without callbacks, so that they can be stored and sent
 to other processes.
 
-`--help`, forms and the reference page take the names, types, defaults and descriptions of all
-options from this module.
+The names, types, defaults and descriptions of all options are defined only here. `--help`, forms
+and the reference page read them from this module.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ GatewayMode = Literal["on", "off"]
 
 MEGABYTE = 1024 * 1024
 
-# msgspec accepts `Meta` limits on a number, but not on `number | None`. So each limited number has
-# its own type here, and a field that can be None is declared as `Seconds | None`, for example.
+# msgspec accepts limits (`Meta`) for a number, but not for `number | None`. So each number with a
+# limit has its own type here. A field that can be None is declared with it: `Seconds | None`.
 Seconds = Annotated[float, Meta(gt=0, lt=10**9)]
 Turns = Annotated[int, Meta(ge=1, le=100_000)]
 Attempts = Annotated[int, Meta(ge=1, le=10)]

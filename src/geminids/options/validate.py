@@ -68,7 +68,7 @@ def invalid_entry(name: str, value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert path objects to text and lists to tuples, because `Options` contains only these."""
+    """Convert path objects to text and lists to tuples. `Options` contains only text and tuples."""
     if isinstance(value, (list, tuple)):
         return tuple(_plain(item) for item in value)
     return os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -77,8 +77,8 @@ def _plain(value: Any) -> Any:
 def _redacted(problems: list[tuple[str, str]], options: Options) -> list[tuple[str, str]]:
     """Mask secrets in the messages of the problems, then shorten long messages.
 
-    The secrets are masked first: a shortened message could contain half a secret, which could not
-    be recognized and masked.
+    The secrets are masked first. If a message were shortened first, it could contain a part of a
+    secret, and this part could not be recognized.
     """
     env = options.env if isinstance(options.env, Mapping) else {}
     own = {str(name): value for name, value in env.items() if isinstance(value, str)}
@@ -107,8 +107,8 @@ def _problems(options: Options) -> list[tuple[str, str]]:
 
 
 def _gateway_problems(options: Options) -> list[tuple[str, str]]:
-    """Return the problems with options that work only with the gateway, and with options that
-    exclude each other."""
+    """Return the problems with options that need the gateway, and with options that cannot be used
+    together. A problem is the name of an option and a text."""
     modes = [name for name in ("offline", "record", "replay") if getattr(options, name)]
     problems = []
     if len(modes) > 1:

@@ -1,7 +1,7 @@
 """Checks of option values. A check returns None if the value is valid, otherwise a text that says
 what is wrong.
 
-The text does not contain the name of the option: "is empty", for example.
+The text is, for example, "is empty". The caller puts the name of the option before it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Check = Callable[[Any], str | None]
 
 
 def kind(value: object) -> str:
-    """Describe a value without showing it, because it may be secret: return only its type, as in
-    "of type int"."""
+    """Return the type of a value as a text, for example "of type int". The value itself is not
+    shown, because it may be secret."""
     return f"of type {type(value).__name__}"
 
 
@@ -54,8 +54,7 @@ def shown(value: object) -> str:
     """Return the `repr` of a value for an error message, or only its type if the value is nested
     too deeply.
 
-    The result can contain secrets, because `make_options` masks them later, in the complete
-    message.
+    The result can contain secrets: `make_options` masks them later, in the complete message.
     """
     try:
         return repr(value)

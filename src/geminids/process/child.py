@@ -1,5 +1,7 @@
-"""Start a child process in its own session (POSIX), with non-blocking pipes that work with any
-event loop.
+"""Start a child process with pipes, read and write the pipes, and send signals to the process.
+
+On POSIX systems, the child gets a new process session. The pipes are non-blocking and work with
+asyncio and trio.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ _log = get_logger("process")
 
 
 def taskkill(pid: int, *, force: bool) -> tuple[str, ...]:
-    """Return the Windows command that ends a process and all its descendants. If `force` is true,
-    the processes get no time to clean up.
+    """Return the Windows command that ends a process and all its descendants.
 
-    The descendants must end too, because a `.cmd` script starts the CLI: if only the process of the
-    script ended, its child, the node process, would continue. Raises `ValueError` if `pid` is not
+    If `force` is true, the processes get no time to clean up. Raises `ValueError` if `pid` is not
     positive.
+
+    The descendants must end too. A `.cmd` script starts the CLI as its child process (node). If
+    only the script ended, the CLI would continue.
 
     >>> taskkill(42, force=True)
     ('taskkill', '/PID', '42', '/T', '/F')
@@ -39,12 +42,12 @@ _READ_SIZE = 256 * 1024
 
 
 class Child:
-    """A running child process. It reads and writes the pipes of the process, waits for its exit,
-    and sends signals to its process group.
+    """A running child process. This class reads and writes the pipes of the process, waits for its
+    exit, and sends signals to its process group.
 
-    It uses `subprocess.Popen` with non-blocking pipes, not the child processes of an event loop. So
-    the process can be started before an event loop is imported, and the class works on asyncio and
-    trio. A pidfd (a file descriptor for a process) reports the exit, so the exit is noticed even if
+    The class uses `subprocess.Popen` with non-blocking pipes, not the child processes of an event
+    loop. So the process can be started before an event loop is imported, and both asyncio and trio
+    work. A pidfd (a file descriptor for a process) reports the exit, so the exit is noticed even if
     a grandchild keeps the pipes open.
     """
 
@@ -68,8 +71,8 @@ class Child:
         return self._popen.poll()
 
     async def wait(self) -> int:
-        """Wait until this process exits, and return its exit code. Its pipes may still be open in
-        descendants that continue to run.
+        """Wait until this process exits, and return its exit code. Descendants that are still
+        running may keep its pipes open.
         """
         import anyio
 
@@ -93,14 +96,14 @@ class Child:
         return await _read(self._stderr)
 
     def stdout_now(self) -> bytes:
-        """Return the bytes that can be read from stdout without waiting; empty if there
-        are none.
+        """Return the bytes that can be read from stdout without waiting. Return empty bytes if
+        there are none.
         """
         return _read_now(self._stdout)
 
     def stderr_now(self) -> bytes:
-        """Return the bytes that can be read from stderr without waiting; empty if there
-        are none.
+        """Return the bytes that can be read from stderr without waiting. Return empty bytes if
+        there are none.
         """
         return _read_now(self._stderr)
 
@@ -108,7 +111,7 @@ class Child:
         """Write as much of `data` to the child's stdin as the pipe accepts without waiting. Return
         the bytes that were not written.
 
-        If stdin is closed, `data` is discarded, and the result is empty.
+        If stdin is closed, discard `data` and return empty bytes.
         """
         if self._stdin is None:
             return b""
@@ -128,7 +131,9 @@ class Child:
         self.close_stdin()
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data` to the child's stdin. If stdin is closed meanwhile, return early."""
+        """Write all of `data` to the child's stdin. If stdin is closed during the write, the rest
+        of `data` is discarded.
+        """
         import anyio
 
         view = memoryview(data)
@@ -156,8 +161,8 @@ class Child:
             self._files[index].close()
 
     def signal_group(self, name: str) -> bool:
-        """Send the signal `name` ("TERM" or "KILL") to the child's process group, and return
-        whether it was sent.
+        """Send the signal `name` ("TERM" or "KILL") to the child's process group. Return whether
+        the signal was sent.
 
         If the child has exited, no signal is sent, because another process may have the same
         process id now.
@@ -176,8 +181,8 @@ class Child:
 
 
 def spawn(argv: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> Child:
-    """Start a child process in its own session, with this command line, folder and environment.
-    Raises `OSError` if it cannot be started.
+    """Start a child process in a new process session. `argv` is the command line, `cwd` the working
+    folder, and `env` the environment. Raises `OSError` if the process cannot be started.
     """
     popen = subprocess.Popen(
         argv,
@@ -197,7 +202,7 @@ async def _read(fd: int | None) -> bytes:
     import anyio
 
     while fd is not None:
-        # Let other tasks run: if the child writes fast, there may always be data, and this loop
+        # Let other tasks run: if the child writes fast, each read finds data, and this function
         # would never wait.
         await anyio.lowlevel.checkpoint()
         try:

@@ -1,7 +1,8 @@
 """Start the guard: a small process that ends the processes of all runs if the host (the process
 that uses geminids) dies.
 
-There is one guard for each host. This module reports the start and the end of each run to it.
+There is one guard for each host. This module reports the start and the end of each run to the
+guard.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ _WRITE_TIMEOUT = 1.0
 
 class _Guard(subprocess.Popen[bytes]):
     """The guard: a process that ends the processes of all runs if the host (the process that uses
-    geminids) dies. `pipe` is the write end of the guard's stdin.
+    geminids) dies.
 
-    The pipe closes when the host ends, even in a crash. This is how the guard notices the end.
+    `pipe` is the write end of the guard's stdin. It closes when the host ends, even after a crash.
+    The closed pipe shows the guard that the host has ended.
     """
 
     pipe: int
 
     def __del__(self) -> None:
-        """Do nothing. `Popen.__del__` would print a ResourceWarning if the guard still runs, but
-        the guard is meant to live longer than this process.
+        """Do nothing. `Popen.__del__` would print a ResourceWarning if the guard is still running,
+        but the guard is meant to live longer than this process.
         """
 
 
@@ -78,10 +80,10 @@ def _send(line: str) -> None:
 
 
 def _write_all(pipe: int, data: bytes) -> bool:
-    """Write all of `data` to the guard's pipe, and return whether this worked.
+    """Write all of `data` to the guard's pipe. Return whether everything was written.
 
-    It fails if the guard has exited, or if the guard does not read its pipe for one second, for
-    example because it is suspended.
+    The write fails if the guard has exited. It also fails if the guard does not read its pipe
+    within one second, for example because the guard is suspended.
     """
     until = time.monotonic() + _WRITE_TIMEOUT
     while data:
@@ -106,7 +108,7 @@ def _start() -> _Guard:
         os.set_blocking(ours, False)
         guard = _Guard(
             # -I -S: ignore the user's site packages and .pth files, so that the guard starts in 10
-            # ms. It imports psutil only when it must end processes.
+            # ms. The guard imports psutil only when it must end processes.
             [
                 sys.executable,
                 "-I",
@@ -120,8 +122,8 @@ def _start() -> _Guard:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            # Use an empty environment. It contains no secrets of the host. It also contains no mark
-            # of an outer run, so the end of the outer run does not end the guard.
+            # Use an empty environment, without the host's secrets. If an outer run started the
+            # host, its mark is missing too, so the end of the outer run does not end the guard.
             env={},
             start_new_session=True,
         )
@@ -135,8 +137,10 @@ def _start() -> _Guard:
 
 
 def _move_above_stdio(fd: int) -> int:
-    """Return a file descriptor with a number above 2 for the file of `fd`. If `fd` is 2 or less,
-    duplicate it and close `fd`; otherwise return `fd` itself.
+    """Make sure that a file descriptor has a number above 2, and return the descriptor.
+
+    If `fd` is 2 or less, duplicate it to a higher number and close `fd`. On Windows, always return
+    `fd`.
 
     A new pipe can get the number 0, 1 or 2 if this process has closed its stdin, stdout or stderr.
     A later `open()` in this process could then reuse that number, and break the guard's pipe.
@@ -151,8 +155,8 @@ def _move_above_stdio(fd: int) -> int:
 
 
 def _discard(guard: _Guard | None) -> None:
-    """Kill a guard process that no longer reads its pipe, and close the pipe. Does nothing if
-    `guard` is None.
+    """Kill a guard process that no longer reads its pipe, and close the pipe. Do nothing if `guard`
+    is None.
     """
     if guard is not None:
         # Kill the guard before its pipe is closed: if a suspended guard continues and finds a
@@ -163,18 +167,17 @@ def _discard(guard: _Guard | None) -> None:
 
 
 def _reset_after_fork() -> None:
-    """Forget the guard process in a forked child, so that the child starts its own guard when it
-    needs one.
+    """Forget the guard in a forked child process. The child starts its own guard when it needs one.
 
-    The child must close its copy of the guard's pipe. Otherwise the guard would not notice when the
-    parent dies, because the pipe would still be open.
+    The child must close its copy of the guard's pipe. Otherwise the pipe would stay open after the
+    parent process dies, and the guard would not notice that death.
     """
     global _guard, _lock
     _lock = threading.Lock()
     _live.clear()
     if _guard is not None:
         os.close(_guard.pipe)
-        _guard.returncode = 0  # the guard is not a child of this process, which cannot wait for it
+        _guard.returncode = 0  # this process cannot wait for the guard, which is not its child
     _guard = None
 
 

@@ -1,12 +1,13 @@
 """The program of the guard: a process that waits until its host (the process that uses geminids)
 dies, and then ends all processes of the host's unfinished runs.
 
-`process/guard.py` starts this file as a script. It imports nothing of geminids, for three reasons:
-it must start fast, stay small, and work even while the host's virtual environment is being deleted.
+`process/guard.py` starts this file as a script. The script imports nothing of geminids, for three
+reasons. It must start fast, stay small, and work even while the host's virtual environment is being
+deleted.
 
-It reads lines from stdin: `run MARK` when a run starts, and `done MARK` when the run ends. A mark
-is a text that identifies a run; all processes of the run have it in their environment. The host is
-dead if stdin ends, or if the guard gets a new parent process.
+The guard reads lines from stdin: `run MARK` when a run starts, and `done MARK` when the run ends. A
+mark is a text that identifies a run; all processes of the run have it in their environment. The
+guard knows that the host is dead when stdin ends, or when the guard gets a new parent process.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import sys
 import time
 from typing import Any
 
-# Seconds between two checks whether the parent is alive. The end of stdin is not enough, because a
-# forked child of the host may keep the pipe open.
+# Seconds between two checks whether the host is alive. Waiting for the end of stdin is not enough:
+# a forked child of the host may keep the pipe open after the host has died.
 _POLL = 0.25
 _GRACE = 0.4  # seconds between SIGTERM and SIGKILL
 _TIMEOUT = 10.0
@@ -27,7 +28,7 @@ _TIMEOUT = 10.0
 
 def watch(host_pid: int) -> set[str]:
     """Wait until the host (the process that uses geminids) is dead. Return the marks of its
-    unfinished runs. A mark is the text that identifies a run.
+    unfinished runs. A mark is a text that identifies a run.
     """
     live: set[str] = set()
     rest = b""
@@ -49,10 +50,11 @@ def watch(host_pid: int) -> set[str]:
 
 
 def end_all(marks: set[str], marker: str, psutil: Any) -> None:
-    """End all processes that have one of `marks` in the environment variable `marker`.
+    """End all processes that have one of `marks` in their environment. `marker` is the name of the
+    environment variable, and `psutil` the imported module.
 
-    Each process gets SIGTERM first. After a grace period of 0.4 seconds, the processes that are
-    left get SIGKILL, until none is left or 10 seconds are over.
+    Each process gets SIGTERM first. Processes that are still running after 0.4 seconds get SIGKILL.
+    The function returns when no process is left, or after 10 seconds.
     """
     terminated: set[Any] = set()
     started = time.monotonic()
@@ -74,8 +76,10 @@ def end_all(marks: set[str], marker: str, psutil: Any) -> None:
 
 
 def find(marks: set[str], marker: str, psutil: Any) -> set[Any]:
-    """Return all live processes that have one of `marks` in the environment variable `marker`, and
-    the descendants of these processes. This process itself is left out.
+    """Return all live processes that have one of `marks` in their environment, and all descendants
+    of these processes. This process itself is left out.
+
+    `marker` is the name of the environment variable, and `psutil` the imported module.
     """
     processes: set[Any] = set()
     for pid in psutil.pids():
@@ -96,8 +100,8 @@ def find(marks: set[str], marker: str, psutil: Any) -> set[Any]:
 
 
 def marks_of(process: Any, marker: str) -> list[str]:
-    """Return the marks of the runs that a process belongs to: the words in its environment variable
-    `marker`.
+    """Return the marks of the runs that a process belongs to. They are the words in the environment
+    variable whose name is `marker`.
 
     A process that is starting can have an empty environment for a short time. Therefore an empty
     environment is read again, up to 12 times (see `marker_of` in process/tree.py).
@@ -115,7 +119,8 @@ def marks_of(process: Any, marker: str) -> list[str]:
 def main() -> None:
     psutil_home, marker, host_pid = sys.argv[1], sys.argv[2], int(sys.argv[3])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # A signal to the host's whole group must not end the guard first.
+        # Ignore signals that are sent to the host and the guard together: the guard must outlive
+        # the host.
         signal.signal(number, signal.SIG_IGN)
     live = watch(host_pid)
     if live:

@@ -1,4 +1,6 @@
-"""Keep other processes of the user from reading this process's environment, memory and files."""
+"""Prevent other processes of the user from reading this process's environment, memory and open
+files.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,18 @@ _PR_SET_DUMPABLE = 4
 
 
 def protect_host() -> bool:
-    """Prevent other processes of the same user from reading the secrets of this process. Return
-    whether it worked; it works only on Linux.
+    """Prevent other processes of the same user from reading the secrets of this process.
+
+    Return whether this worked. It works only on Linux.
 
     The tools of an agent run as the same user. A key in the environment of this process stays in
     `/proc/PID/environ` until the process exits, even if `os.environ` changes. After this call, the
     tools cannot read the environment, the memory or the open files of this process.
 
-    There are disadvantages. There are no core dumps. Only root can attach a debugger or a profiler
-    (gdb, strace, py-spy). The process cannot open its own `/proc/self/environ`; `os.environ` still
-    works. Forked processes keep the protection, but programs that they start do not have it. Root
-    can still read everything.
+    There are disadvantages. The process writes no core dump when it crashes. Only root can attach a
+    debugger or a profiler (gdb, strace, py-spy). The process cannot open its own
+    `/proc/self/environ`, but `os.environ` still works. Forked processes keep the protection, but
+    programs that they start do not have it. Root can still read everything.
     """
     if sys.platform != "linux":
         return False
@@ -36,13 +39,15 @@ def protect_host() -> bool:
 
 
 def protect_command() -> None:
-    """Call `protect_host`, so that other processes cannot read the secrets of this process. Use
-    this function in a process that only geminids uses: a command of geminids, or the process that
-    owns a shared pool of CLIs.
+    """Call `protect_host`, so that other processes cannot read the secrets of this process. Do
+    nothing if a tool of another run (the outer run) started this process.
 
-    If this process was itself started by a tool of a run (the outer run), it is not protected, for
-    two reasons. The tools of the outer run have the same environment anyway. And the program that
-    started the outer run must read the environment of this process to find and end this process.
+    Use this function in a process that only geminids uses: a command of geminids, or the process
+    that owns a shared pool of CLIs.
+
+    Inside an outer run, this process stays unprotected for two reasons. First, the tools of the
+    outer run have the same environment anyway. Second, the program that started the outer run must
+    read the environment of this process to find and end this process.
     """
     if MARKER not in os.environ:
         protect_host()

@@ -1,6 +1,4 @@
-"""Join chunks of bytes to blocks of complete lines. The time is linear, and the memory is
-limited.
-"""
+"""Join chunks of bytes into blocks of complete lines, in linear time and with limited memory."""
 
 from __future__ import annotations
 
@@ -8,12 +6,14 @@ __all__ = ["LineFramer"]
 
 
 class LineFramer:
-    """Joins chunks of bytes to complete lines. `feed(chunk)` returns the lines that are complete;
+    """Joins chunks of bytes into complete lines. `feed(chunk)` returns the lines that are complete;
     `rest()` returns the bytes after the last newline.
 
     A line with more than `limit` bytes is left out. Its size is added to the list `dropped`, so
-    that the caller can report it. The chunks of an incomplete line are kept in a list and joined
-    once: joining each chunk to the line before it would take quadratic time.
+    that the caller can report it.
+
+    The chunks of an incomplete line are kept in a list, and joined only when the line is complete.
+    Joining them one by one would take quadratic time.
 
     >>> framer = LineFramer()
     >>> framer.feed(b'{"a"'), framer.feed(b': 1}\\n{"b": '), framer.rest()
@@ -27,8 +27,8 @@ class LineFramer:
         self.dropped: list[int] = []
 
     def feed(self, chunk: bytes) -> bytes:
-        """Add a chunk. Return all lines that are complete now, with their newlines; empty bytes if
-        there are none.
+        """Add a chunk. Return all lines that are complete now, with their newlines. Return empty
+        bytes if there are none.
         """
         end = chunk.rfind(b"\n") + 1
         if not end:
@@ -44,9 +44,10 @@ class LineFramer:
         return lines
 
     def rest(self) -> bytes:
-        """Return the bytes after the last newline, and forget them. If they are longer than
-        `limit`, add their size to `dropped`, and return empty bytes. Call this at the end of the
+        """Return the bytes after the last newline, and forget them. Call this at the end of the
         stream.
+
+        If the bytes are longer than `limit`, add their size to `dropped`, and return empty bytes.
         """
         rest = b"".join(self._parts)
         if self._size > self.limit:
@@ -62,9 +63,11 @@ class LineFramer:
             self._parts.append(part)
 
     def _join(self, head: bytes) -> bytes:
-        """Return the stored chunks and `head` as one block of lines. `head` ends with a newline.
-        The stored chunks are the beginning of its first line. If this line is too long, it is left
-        out.
+        """Return the stored chunks and `head` as one block of lines.
+
+        The stored chunks are the beginning of the first line. `head` contains the rest of this
+        line, and ends with a newline. If the first line is too long, leave it out and add its size
+        to `dropped`.
         """
         first = head.index(b"\n")
         size = self._size + first

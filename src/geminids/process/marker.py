@@ -1,5 +1,7 @@
-"""The mark of a run: a text that identifies the run. It is in an environment variable that all
-processes of the run inherit, including daemons, so that these processes can be found.
+"""The mark of a run: a text that identifies the run.
+
+All processes of the run, including daemons, inherit the mark in an environment variable. geminids
+finds the processes of a run by this mark.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ import msgspec
 
 __all__ = ["MARKER", "Mark", "marks_in", "new_mark", "with_mark"]
 
-# The environment variable with the marks. Its name starts with GEMINI_CLI_ for a reason: if
-# GITHUB_SHA is set, the CLI removes most other variables from the environment of a tool's shell. A
-# daemon without its mark could not be found (DESIGN 5.3).
+# The environment variable with the marks. Its name must start with GEMINI_CLI_: if GITHUB_SHA is
+# set, the CLI removes most other variables from the environment of a tool's shell. A daemon without
+# its mark could not be found.
 MARKER = "GEMINI_CLI_GEMINIDS_MARK"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The mark of a run: it identifies the run, and the process that started the run (the host). It
-    is put into the environment of all processes of the run.
+    """The mark of a run: it identifies the run, and the process that started the run (the host).
+    All processes of the run have it in their environment.
 
     `made_at` is the time at which the mark was made, in Unix milliseconds. `nonce` is a random id
     of the host process.
@@ -40,8 +42,8 @@ class Mark(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Mark | None:
-        """Convert `text`, the result of `str(mark)`, back to a mark. Return None if `text` does not
-        have the form of a mark.
+        """Convert `text`, a mark in the form of `str(mark)`, back to a `Mark`. Return None if
+        `text` does not have this form.
         """
         parts = text.split(":")
         if len(parts) != 4 or not (parts[0].isdecimal() and parts[1].isdecimal() and parts[2] and parts[3]):
@@ -49,18 +51,18 @@ class Mark(msgspec.Struct, frozen=True):
         return cls(int(parts[0]), int(parts[1]), parts[2], parts[3])
 
     def host_is_alive(self) -> bool:
-        """Return whether the host, the process that made this mark, still runs. If the
-        system denies access to this information, return True.
+        """Return whether the host, the process that made this mark, is still running.
 
-        Another process could have the host's process id now. Therefore the process with this id
-        must have started before the mark was made.
+        The host's process id alone does not prove this: after the host has exited, another process
+        can get the same id. So a process that started after the mark was made does not count as the
+        host. If the system denies access to the process, return True.
         """
         import psutil  # imported late: it takes 34 ms
 
         try:
             host = psutil.Process(self.host_pid)
-            # Allow a difference of two seconds, because start times are relative to the boot time,
-            # which is only exact to a second.
+            # Allow a difference of two seconds: start times are relative to the boot time, which is
+            # known only to the second.
             return host.status() != psutil.STATUS_ZOMBIE and host.create_time() <= self.made_at / 1000 + 2
         except psutil.NoSuchProcess:
             return False
@@ -72,7 +74,7 @@ _nonce = (0, "")
 
 
 def _host_nonce() -> str:
-    """Return the random id of this process. A forked process gets a new one."""
+    """Return the random id of this process. After a fork, the child process gets a new id."""
     global _nonce
     if _nonce[0] != os.getpid():
         _nonce = (os.getpid(), os.urandom(6).hex())
@@ -87,8 +89,8 @@ def new_mark(run_id: str) -> Mark:
 def with_mark(environ: Mapping[str, str], mark: Mark) -> dict[str, str]:
     """Return a copy of the environment with `mark` added to the marks in it.
 
-    The marks of outer runs (if this process itself belongs to a run) stay, so that the end of an
-    outer run also ends the processes of this run.
+    If this process itself belongs to a run (the outer run), the mark of the outer run stays. So the
+    end of the outer run also ends the processes of this run.
     """
     outer = environ.get(MARKER, "").split()
     return {**environ, MARKER: " ".join([*outer, str(mark)])}
@@ -96,7 +98,7 @@ def with_mark(environ: Mapping[str, str], mark: Mark) -> dict[str, str]:
 
 def marks_in(environ: Mapping[str, str]) -> list[Mark]:
     """Return the run marks in an environment. If a run was started inside another run, the mark of
-    the outer run comes first. Words that do not have the form of a mark are left out.
+    the outer run comes first. Words that do not have the form of a mark are ignored.
     """
     marks = (Mark.parse(word) for word in environ.get(MARKER, "").split())
     return [mark for mark in marks if mark is not None]

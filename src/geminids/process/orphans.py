@@ -1,13 +1,14 @@
-"""Find the processes that a run left running after its host (the process that started the run)
-died, and end them on request.
+"""Find processes of runs whose host (the process that started the run) is dead, and end them on
+request.
 
-Each process of a run has the run's mark in its environment. If a run was started inside another
-run, the process has the marks of both, the outer run's first. The innermost run is the last one.
+Each process of a run has the run's mark (a text that identifies the run) in its environment. If a
+run was started inside another run, its processes have the marks of both runs. The mark of the outer
+run comes first, and the mark of the innermost run last.
 
-This module classifies the processes whose innermost run has a dead host:
+A process is classified if the host of its innermost run is dead:
 
 - `kept`: the run left the process running on purpose.
-- `sheltered`: the host of an outer run is alive. The process will end with that run.
+- `sheltered`: the host of an outer run is alive. The process will end with the outer run.
 - `elsewhere`: the process belongs to an installation with another GEMINIDS_HOME. It is reported but
   not ended.
 - `orphans`: all other processes.
@@ -29,8 +30,8 @@ from geminids.redact import Redactor, secrets_of
 
 __all__ = ["Orphan", "Survey", "end_orphans", "find_orphans", "forget_kept"]
 
-# Seconds by which two values of the same start time may differ. Start times are relative to the
-# boot time, which is only exact to a second, and the clock can be changed.
+# If two start times differ by at most this many seconds, they count as equal. Start times are
+# relative to the boot time, which is known only to the second, and the clock can be changed.
 _START_TOLERANCE = 2.0
 _POLL = 0.02
 _MAX_COMMAND = 80
@@ -40,9 +41,9 @@ _NOTE_AGE = 60.0
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """A process of a run whose host (the process that started the run) is dead. `mark` identifies
-    the run. If runs were started inside other runs, it is the innermost one.
+    """A process of a run whose host (the process that started the run) is dead.
 
+    `mark` identifies this run: the innermost run, if runs were started inside other runs.
     `started_at` is the start time in Unix seconds. `age` is the time since then in seconds. Secrets
     in `command` are masked.
     """
@@ -55,12 +56,12 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """The processes of runs whose host (the process that started the run) is dead, in four groups,
-    the oldest process first.
+    """The processes of runs whose host (the process that started the run) is dead, in four groups.
+    In each group, the oldest process comes first.
 
     `kept` processes were left running on purpose. `sheltered` processes end with an outer run.
-    `elsewhere` contains the processes of installations with another GEMINIDS_HOME. `orphans` are
-    all others.
+    `elsewhere` contains the processes of installations with another GEMINIDS_HOME. `orphans`
+    contains all other processes.
     """
 
     orphans: tuple[Orphan, ...] = ()
@@ -73,8 +74,8 @@ def find_orphans(places: Places | None = None) -> Survey:
     """Find all processes of this user that belong to a run whose host (the process that started the
     run) is dead, and classify them. This process and its ancestors are left out.
 
-    `places` are the folders of this installation; None means the folders that `Places.of()` finds
-    with the environment variables of this process.
+    `places` are the folders of this installation. If it is None, the environment variables of this
+    process select the folders.
     """
     classify = _Classifier(Places.of() if places is None else places)
     by_kind: dict[str, list[Orphan]] = {"orphans": [], "kept": [], "sheltered": [], "elsewhere": []}
@@ -102,10 +103,10 @@ def find_orphans(places: Places | None = None) -> Survey:
 
 def end_orphans(orphans: Iterable[Orphan], *, grace: float = 2.0) -> list[Ended]:
     """End these processes: send SIGTERM, wait up to `grace` seconds, and send SIGKILL to those that
-    are left. Return the processes that have exited, each with the last signal that was sent to it.
+    are still running. Return the processes that have exited, each with the last signal it got.
 
-    Before each signal, the process id, the start time and the run's mark are checked again, so that
-    no unrelated process gets the signal.
+    Before each signal, the process id, the start time and the run's mark are checked again. So no
+    unrelated process gets the signal.
     """
     signalled: dict[Orphan, str] = {}
     for name, timeout in (("TERM", grace), ("KILL", 1.0)):
@@ -121,9 +122,11 @@ def end_orphans(orphans: Iterable[Orphan], *, grace: float = 2.0) -> list[Ended]
 
 
 def forget_kept(places: Places) -> list[str]:
-    """Remove the notes about runs that left processes running on purpose, if all these processes
-    have exited and the note is older than one minute. A note is an empty file with the run's id as
-    its name. Return the ids of the runs whose notes were removed.
+    """Remove the notes of runs that left processes running, if all these processes have exited.
+    Return the ids of the runs whose notes were removed.
+
+    A note shows that a run left processes running on purpose. It is an empty file with the run's id
+    as its name. A note that is less than one minute old is not removed.
     """
     before = time.time() - _NOTE_AGE
     stale: set[str] = set()
@@ -146,8 +149,11 @@ def forget_kept(places: Places) -> list[str]:
 
 
 class _Classifier:
-    """Decides whether a process is `kept`, `sheltered`, `elsewhere` or an orphan (see the module),
-    by the run marks in its environment. Each host is checked only once.
+    """Decides whether a process is `kept`, `sheltered`, `elsewhere` or an orphan (see the module).
+
+    The decision uses the run marks and the GEMINIDS_HOME in the environment of the process. Each
+    host is checked only once. A call returns the name of the group, or None if the host of the
+    innermost run is alive.
     """
 
     def __init__(self, places: Places) -> None:

@@ -1,5 +1,7 @@
-"""End all processes of a run: send SIGTERM, wait, and send SIGKILL. Repeat this until no process
-has the run's mark (the text that identifies the run) in its environment.
+"""End all processes of a run: send SIGTERM, wait, and send SIGKILL to those that are left.
+
+Processes that start in the meantime are ended too. All processes of a run have the run's mark (the
+text that identifies the run) in their environment.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ __all__ = ["end_found", "end_leftovers", "end_now", "end_processes", "end_tree"]
 _log = get_logger("process")
 
 _POLL = 0.015
-# Seconds to look for new processes that an ending process has just started.
+# Look for new processes for this many seconds: a process that ends may have just started one.
 _SWEEP = 0.6
 
 
@@ -48,7 +50,7 @@ async def end_processes(
     """End the CLI (`child`) and all other processes of the run that `mark` identifies. Return the
     processes that got a signal.
 
-    The processes get SIGTERM first, and SIGKILL after `grace` seconds, or as soon as `hurry()`
+    The processes get SIGTERM first. They get SIGKILL after `grace` seconds, or as soon as `hurry()`
     returns true. If `keep` is true, only the CLI's process group is ended, and all other processes
     of the run continue.
     """
@@ -62,8 +64,8 @@ async def end_processes(
 
 
 def _record_kept(mark: Mark) -> None:
-    """If processes of the run still exist, write a note: an empty file with the run's id as its
-    name. Because of the note, the processes are not reported as orphans.
+    """If processes of the run are still running, write a note: an empty file with the run's id as
+    its name. Processes of a run with a note are not reported as orphans.
     """
     if marked(str(mark)):
         try:
@@ -81,12 +83,14 @@ async def end_tree(
     child: Child, mark: Mark, grace: float, *, hurry: Callable[[], bool] = _never
 ) -> list[Ended]:
     """End `child` and all processes of the run that `mark` identifies. Return the processes that
-    got a signal. They get SIGTERM first, and SIGKILL after `grace` seconds, or as soon as `hurry()`
+    got a signal.
+
+    The processes get SIGTERM first. They get SIGKILL after `grace` seconds, or as soon as `hurry()`
     returns true.
 
-    The descendants of `child` are collected before the first signal. Later, they could be missed:
-    the shell of a tool has its own session, and when its parent has exited, only its mark shows
-    that it belongs to the run.
+    The descendants of `child` are collected before the first signal, because some could be missed
+    later. A tool's shell has its own process session. After its parent has exited, only its mark
+    shows that the shell belongs to the run.
     """
     processes = ProcessSet(lambda: marked(str(mark)))
     first = processes.gather(child.pid)
@@ -102,11 +106,11 @@ async def end_tree(
 
 
 async def end_child(child: Child, grace: float, *, hurry: Callable[[], bool] = _never) -> list[Ended]:
-    """End only the process group of `child`. Return one entry, for the child, or an empty list if
-    no signal was sent. The shells of tools have their own process groups, so they continue to run.
+    """End only the process group of `child`. Return a list with one entry, for the child. Return an
+    empty list if no signal was sent.
 
-    The group gets SIGTERM first, and SIGKILL after `grace` seconds, or as soon as `hurry()` returns
-    true.
+    The shells of tools have their own process groups, so they continue to run. The group gets
+    SIGTERM first. It gets SIGKILL after `grace` seconds, or as soon as `hurry()` returns true.
     """
     ended: list[Ended] = []
     until = time.monotonic() + grace
@@ -142,7 +146,8 @@ async def end_leftovers(mark: Mark, grace: float, *, hurry: Callable[[], bool] =
     """End the processes that a finished run has left running. `mark` identifies the run. Return the
     processes that got a signal.
 
-    They get SIGTERM first, and SIGKILL after `grace` seconds, or as soon as `hurry()` returns true.
+    The processes get SIGTERM first. They get SIGKILL after `grace` seconds, or as soon as `hurry()`
+    returns true.
     """
     return await end_found(lambda: marked(str(mark)), grace, hurry=hurry)
 
@@ -153,7 +158,8 @@ async def end_found(
     """End the processes that `find` returns, and their descendants. Repeat this until `find`
     returns no new process. Return the processes that got a signal.
 
-    They get SIGTERM first, and SIGKILL after `grace` seconds, or as soon as `hurry()` returns true.
+    The processes get SIGTERM first. They get SIGKILL after `grace` seconds, or as soon as `hurry()`
+    returns true.
     """
     processes = ProcessSet(find)
     first = processes.gather()
@@ -168,8 +174,11 @@ async def end_found(
 async def _until_gone(
     processes: ProcessSet, child: Child | None, until: float, hurry: Callable[[], bool]
 ) -> None:
-    """Wait until all processes have exited, or until the time `until` (of `time.monotonic`), or
-    until `hurry()` returns true. New processes of the run that appear during the wait get SIGTERM.
+    """Wait until all processes have exited. Return earlier at the time `until` (of
+    `time.monotonic`), or as soon as `hurry()` returns true.
+
+    When all known processes have exited, search for new processes of the run. If there are some,
+    send SIGTERM to them and continue to wait.
     """
     while time.monotonic() < until and not hurry():
         if (child is None or child.exit_code is not None) and not processes.alive():

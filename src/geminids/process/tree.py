@@ -1,5 +1,7 @@
-"""Find the processes of a run, and send signals to them. These are the descendants of the CLI, and
-all processes that have the run's mark (the text that identifies it) in their environment.
+"""Find the processes of a run, and send signals to them.
+
+The processes of a run are the descendants of the CLI, and all processes that have the run's mark
+(the text that identifies the run) in their environment.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from geminids.process.marker import MARKER
 
 __all__ = ["Ended", "ProcessSet", "all_marked", "command_of", "marked", "marker_of"]
 
-# How often, and with which pause in seconds, to repeat a read. During exec, a process has neither a
-# command line nor an environment for a short time. With a program that only calls exec, this
-# happened in one read of eleven.
+# Read the environment of a process up to `_ATTEMPTS` times, with pauses of `_PAUSE` seconds. During
+# exec, a process has neither a command line nor an environment for a short time. In a test with a
+# program that only calls exec, this happened in one of eleven reads.
 _ATTEMPTS = 12
 _PAUSE = 0.0005
 
@@ -33,9 +35,10 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def all_marked() -> Iterator[tuple[psutil.Process, str]]:
-    """Yield each live process that belongs to a run, with the value of the environment variable
-    that contains the marks of its runs. This process itself and processes of other users are left
-    out.
+    """Yield each live process that belongs to a run, and the value of its environment variable
+    `MARKER`. The value contains the marks of the runs that the process belongs to.
+
+    This process itself and processes of other users are left out.
     """
     me = os.getpid()
     for pid in psutil.pids():
@@ -52,8 +55,8 @@ def all_marked() -> Iterator[tuple[psutil.Process, str]]:
 
 def marker_of(process: psutil.Process) -> str | None:
     """Return the value of the environment variable `MARKER` of a process: the marks of the runs
-    that it belongs to. Return None if the variable is not set. Raises psutil's errors, for example
-    if the process has exited.
+    that the process belongs to. Return None if the variable is not set. Raises `psutil.Error` or
+    `OSError` if the process has exited or cannot be read.
     """
     for _ in range(_ATTEMPTS):
         environ = process.environ()
@@ -75,7 +78,7 @@ def marked(mark: str) -> list[psutil.Process]:
 class ProcessSet:
     """The processes of one run that must end, and the last signal that was sent to each of them.
 
-    If a member has exited and another process has its process id now, that process gets no signal,
+    After a member has exited, another process can get its process id. That process gets no signal,
     because psutil also compares the start times.
     """
 
@@ -85,9 +88,11 @@ class ProcessSet:
         self._commands: dict[int, str] = {}
 
     def gather(self, root_pid: int | None = None) -> list[psutil.Process]:
-        """Find the processes of the run, and add them to the set: the process `root_pid`, the
-        processes with the run's mark in their environment, and all their descendants. Return the
-        processes that were not in the set before.
+        """Find the processes of the run, and add them to the set. Return the processes that were
+        not in the set before.
+
+        These are the process `root_pid`, the processes with the run's mark in their environment,
+        and all their descendants.
         """
         roots: list[psutil.Process] = []
         if root_pid is not None:
@@ -108,8 +113,8 @@ class ProcessSet:
         return [member for member in self._members if _alive(member)]
 
     def signal(self, members: list[psutil.Process], name: str) -> None:
-        """Send the signal `name` ("TERM" or "KILL") to these members of the set, and record it for
-        each member that got it. Members to which it cannot be sent are skipped.
+        """Send the signal `name` ("TERM" or "KILL") to these members of the set. Record the signal
+        for each member that got it. Members to which the signal cannot be sent are skipped.
         """
         number = signal.SIGKILL if name == "KILL" else signal.SIGTERM
         for member in members:
@@ -143,8 +148,8 @@ def _is_kernel_thread(process: psutil.Process) -> bool:
 def _descendants(roots: list[psutil.Process]) -> list[psutil.Process]:
     """Return all descendants of the processes `roots`.
 
-    It lists the processes of the system only once. psutil's `children` would list them once for
-    each root.
+    The function lists the processes of the system only once. psutil's `children` would list them
+    once for each root.
     """
     if not roots:
         return []

@@ -24,8 +24,9 @@ __all__ = ["Attempt", "AttemptFacts", "workspace_notices"]
 class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How one attempt of a run ended.
 
-    The struct is created once, at the end of the attempt. `usage` are the tokens that the attempt
-    used, and `prices` computes their cost. Both can be None.
+    The struct is created once, at the end of the attempt. `usage` contains the numbers of tokens
+    that the attempt used, or is None if they are unknown. `prices` computes the cost of the tokens,
+    or is None if it is unavailable.
     """
 
     ending: Ending
@@ -60,32 +61,35 @@ class Attempt(Protocol):
     def pid(self) -> int | None: ...
     @property
     def mark(self) -> Mark | None:
-        """A value in the environment of every process of the attempt, to find these processes.
+        """A value in the environment of every process of the attempt. It is used to find them.
 
-        It can be None as long as there is no process.
+        It can be None while no process exists.
         """
 
     @property
     def session_id(self) -> str | None: ...
     def start(self) -> None:
-        """Start the CLI, if the attempt needs a new process. Raises `OSError` if that fails."""
+        """Start the CLI, if the attempt needs a new process.
+
+        Raises `OSError` if the process cannot be started.
+        """
 
     async def drive(self) -> None:
         """Run the attempt to its end.
 
         When `drive` returns, all processes of the attempt have ended. There are two exceptions: a
-        warm process, and processes that the option `leftovers="keep"` keeps.
+        warm process, and processes that are left running because of the option `leftovers="keep"`.
         """
 
     def stop(self, reason: StopReason) -> None:
         """Stop the attempt.
 
-        The CLI has a grace period in which to end. If two calls have a reason of the kind `caller`,
-        the grace period is skipped.
+        The CLI gets a grace period in which it can exit by itself. The second call with a reason of
+        the kind `caller` skips the grace period.
         """
 
     def facts(self) -> AttemptFacts:
-        """Return how the attempt ended. Also works after `drive` was cancelled."""
+        """Return how the attempt ended. This works even if `drive` was cancelled."""
 
 
 _CODE = "workspace"
@@ -94,9 +98,9 @@ _CODE = "workspace"
 def workspace_notices(ignored: Sequence[WorkspaceItem]) -> Iterator[tuple[Level, str, str]]:
     """Yield notices about items of an untrusted folder, such as hooks, that the run ignores.
 
-    Each notice is a tuple of level, code and text. The first notice is a summary. After it comes
-    one notice for each item. There is no summary if the items are only `.env` files without
-    variables for Gemini.
+    Each notice is a tuple of level, code and text. The first notice is a summary of all items. It
+    is left out if all items are `.env` files without variables for Gemini. Then follows one notice
+    for each item.
     """
     if any(item.kind != "env file" or item.name for item in ignored):
         kinds = Counter(item.kind for item in ignored)

@@ -31,11 +31,12 @@ __all__ = ["GatewayEvents", "ending_of"]
 # When a run ends, it waits at most this many seconds for the end of its requests. They end soon,
 # because the CLI has closed its connections.
 _SETTLE = 1.0
-# Seconds between two looks at the declared tools while the price list is loaded, once in a process.
+# While the price list is being loaded (once in a process), check this often, in seconds, whether
+# the CLI has declared its tools.
 _TICK = 0.005
-# With these finish reasons, a filter of the API ended the answer or refused the prompt. It would
-# probably filter the same request again. The names are from `FinishReason` and `BlockedReason` in
-# the CLI's SDK. The CLI treats OTHER as a filter too (geminiChat.ts).
+# These finish reasons mean that a filter of the API ended the answer or refused the prompt. The
+# filter would probably do so again for the same request. The names are from `FinishReason` and
+# `BlockedReason` in the CLI's SDK. The CLI treats OTHER as a filter too (geminiChat.ts).
 _FILTERS = (
     "SAFETY",
     "PROHIBITED_CONTENT",
@@ -89,7 +90,10 @@ class GatewayEvents:
         self.halted: Halt | None = None
         self.faults: list[Answered] = []
         self.failed: tuple[Answered, float] | None = None
-        """The last request and the time of its end (monotonic), if it failed; otherwise None."""
+        """The last ended request, with the time of its end (monotonic), if that request failed.
+
+        None if it succeeded, or if no request has ended yet.
+        """
         self.finish_reason: str | None = None
         """The reason with which the API ended its last answer, such as `STOP`.
 
@@ -99,15 +103,15 @@ class GatewayEvents:
 
     @property
     def in_flight(self) -> list[InFlightRequest]:
-        """The requests that have been sent and have not ended."""
+        """The requests that the CLI has sent to the gateway and that have not ended."""
         return self._lease.in_flight
 
     async def watch(self) -> None:
-        """Wait for messages and emit their events, until cancelled."""
+        """Wait for messages of the gateway and emit their events, until cancelled."""
 
         while True:
             await self._lease.queue.wait()
-            # Before the prices: the tools must be reported before the first output.
+            # Do this before the prices are loaded: the tools are reported before the first output.
             self._report_tools()
             if not self._prices.loaded:
                 await self._load_prices()
@@ -116,7 +120,7 @@ class GatewayEvents:
                 self._idle.set()
 
     async def _load_prices(self) -> None:
-        """Load the price list, and still report the tools as soon as they are known."""
+        """Load the price list. Meanwhile, report the declared tools as soon as they are known."""
         import anyio
 
         async with anyio.create_task_group() as tasks:
@@ -160,9 +164,9 @@ class GatewayEvents:
                 await self._idle.wait()
 
     def finish(self) -> None:
-        """Emit events for the last messages, and for requests that have not ended.
+        """Emit the events of the last messages, and an event for each request that has not ended.
 
-        The tokens of a request that has not ended are unknown.
+        The token counts of a request that has not ended are unknown.
         """
         self.read()
         unended = [
@@ -175,11 +179,13 @@ class GatewayEvents:
             self._put([self._unended(request) for request in unended])
 
     def explain(self, ending: Ending, *, answer: str) -> Ending:
-        """Return `ending`, with a better reason if the gateway knows one.
+        """Return `ending`, with a more exact reason if the gateway knows one.
 
-        `ending` is what the CLI reported, and `answer` is the text of its answer. The gateway knows
-        more in two cases. The CLI reports every broken connection as `fetch failed`. And if the
-        API's filter blocks a prompt or an answer, the CLI may report success with an empty answer.
+        `ending` is what the CLI reported, and `answer` is the text of its answer. In two cases, the
+        gateway knows more than the CLI:
+        - A connection to the API breaks. The CLI reports only `fetch failed`.
+        - The API's filter blocks the prompt or the answer. The CLI may report success, with an
+          empty answer.
         """
         failure = ending.failure
         is_empty = (
@@ -203,7 +209,7 @@ class GatewayEvents:
     def _report_tools(self) -> None:
         """Emit a notice with the tools that the CLI has declared to the model.
 
-        It is emitted once, after the first request of the attempt.
+        The notice is emitted only once, after the first request of the attempt.
         """
         tools = self._lease.tools
         if self._has_reported_tools or tools is None:

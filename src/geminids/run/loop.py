@@ -1,4 +1,4 @@
-"""Run the attempts of a run one after the other, and decide after each whether another follows."""
+"""Run the attempts of a run one after the other. After each, decide whether another one follows."""
 
 from __future__ import annotations
 
@@ -47,12 +47,17 @@ class Starter(Protocol):
     """Starts the attempts of a run or of a turn of a chat."""
 
     def first(self, prompt: str, options: Options) -> Attempt:
-        """Start the first attempt. Raises `Refused` or `OSError`."""
+        """Start the first attempt.
+
+        Raises `Refused` if the options do not allow the run to start, and `OSError` if the process
+        cannot be started.
+        """
 
     def next(self, prompt: str, options: Options, after: NextAttempt) -> Attempt:
         """Start a further attempt. `after` says how, such as which session to resume.
 
-        Raises `Refused`, `SessionError` or `OSError`.
+        Raises `Refused` if the attempt is not possible, `SessionError` if its session cannot be
+        used, and `OSError` if the process cannot be started.
         """
 
     async def open(self) -> None:
@@ -75,7 +80,7 @@ class Starter(Protocol):
 class AttemptLoop:
     """Runs the attempts of one run, or of one turn of a chat.
 
-    `attempt` is the last attempt, or None before the first.
+    `attempt` is the attempt that was started last; None if none was started yet.
     """
 
     def __init__(
@@ -96,13 +101,14 @@ class AttemptLoop:
         self._sent = ""
         self._stop: StopReason | None = None
         self._pause: anyio.Event | None = None
-        """An event that ends the wait before the next attempt. None if the loop does not wait."""
+        """An event that ends the wait before the next attempt. None while the loop does not wait."""
         self._until: float | None = None
 
     def start(self, options: Options, began: float) -> None:
-        """Start the first attempt. Raises `Refused` or `OSError`.
+        """Start the first attempt. `began` is the start time of the run (monotonic).
 
-        `began` is the start time of the run (monotonic).
+        Raises `Refused` if the options do not allow the run to start, and `OSError` if the process
+        cannot be started.
         """
         self.retries.begin(options)
         self._until = None if options.timeout is None else began + options.timeout
@@ -116,7 +122,7 @@ class AttemptLoop:
     def stop(self, reason: StopReason) -> None:
         """Stop the current attempt, and start no further one.
 
-        A second call skips the grace period, in which the CLI can end by itself.
+        The CLI gets a grace period in which it can exit by itself. A second call skips this period.
         """
         self._stop = self._stop or reason
         if self._pause is not None:
@@ -164,8 +170,8 @@ class AttemptLoop:
     async def _attempt_facts(self) -> AttemptFacts:
         """Run the current attempt to its end. Store and return how it ended.
 
-        If the attempt raises an error, geminids has a bug: the ending then reports that. A
-        cancellation is raised again, after the facts were stored.
+        If the attempt raises an error, geminids has a bug: the ending is then an internal error. If
+        the attempt is cancelled, the facts are stored, and the cancellation is raised again.
         """
         assert self.attempt is not None
         try:
@@ -197,15 +203,15 @@ class AttemptLoop:
             tool_calls=self._recorder.tool_calls,
             given_up=lambda: self._stop.text if self._stop is not None else None,
         )
-        # Use a thread: to validate megabytes against a schema takes seconds, and would block the
+        # Use a thread: validating megabytes against a schema takes seconds, and would block the
         # event loop.
         return await anyio.to_thread.run_sync(decide) if self.retries.has_schema else decide()
 
     def _run_ending(self, facts: AttemptFacts) -> Ending:
         """Return the ending that the run has if no attempt follows this one.
 
-        If the attempt timed out, the message contains the `timeout` of the whole run, and not the
-        shorter time that was left for the attempt.
+        If the attempt ended because the run's `timeout` has passed, the message names this
+        `timeout`, and not the shorter time that was left for the attempt.
         """
         timeout = self.retries.options.timeout
         if facts.stop is None or facts.stop.kind != "timeout" or timeout is None or len(self.facts) == 1:
@@ -217,8 +223,8 @@ class AttemptLoop:
     async def _start_next(self, ending: Ending, after: NextAttempt) -> Ending | None:
         """Wait, then start the next attempt.
 
-        `after` says how long to wait and how to start. `ending` is the ending of the attempt
-        before. Return None if the next attempt was started, otherwise the ending of the run.
+        `after` says how long to wait and how to start. `ending` is the ending of the previous
+        attempt. Return None if the next attempt was started, otherwise the ending of the run.
         """
         import anyio
 

@@ -1,6 +1,6 @@
 """Record the events of one run: number them, collect them for its result, and queue them.
 
-Only this module writes events.
+The caller of a run gets all events through the queue in this module.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ _log = get_logger("run")
 class RunRecorder(EventNumbers):
     """Collects all events of a run for its result, and queues them for the caller.
 
-    Code that creates an event asks the recorder for the event's number, lets the recorder mask the
-    secrets, and then passes the event to `emit`. (If `emit` set the numbers, it would have to copy
-    each event.)
-    `redactor` masks the secrets of the current attempt.
+    The code that creates an event gets the event's number from `next`, masks secrets with
+    `redactor`, and then passes the event to `emit`. `emit` does not set the number, because it
+    would have to copy each event. `redactor` knows the secrets of the current attempt.
     """
 
     def __init__(self, run_id: str | None = None) -> None:
@@ -73,7 +72,7 @@ class RunRecorder(EventNumbers):
     def relay(self, batch: Sequence[Event]) -> None:
         """Queue events that another recorder has numbered, for example in another process.
 
-        They are not collected for the result of this recorder.
+        These events are not collected for the result of this run.
         """
         self._queue.put(batch)
 
@@ -86,19 +85,19 @@ class RunRecorder(EventNumbers):
         return await self._queue.take()
 
     def close(self) -> None:
-        """Close the queue of events, because no more events will be emitted."""
+        """Close the queue of events. Call this when no more events will be emitted."""
         self._queue.close()
 
     # What the emitted events contain so far.
 
     @property
     def text(self) -> str:
-        """The whole text of the answers in the last attempt."""
+        """The whole text that the model wrote in the last attempt."""
         return self._accumulator.text
 
     @property
     def answer(self) -> str:
-        """The text of the last attempt that comes after its last tool call."""
+        """The text that the model wrote in the last attempt after its last tool call."""
         return self._accumulator.answer
 
     @property
@@ -108,7 +107,7 @@ class RunRecorder(EventNumbers):
 
     @property
     def requests(self) -> list[TokensUsed]:
-        """The requests of the last attempt, with their tokens."""
+        """The requests of the last attempt, with their token counts."""
         return self._accumulator.tokens
 
     def turns(self) -> tuple[Turn, ...]:
@@ -194,7 +193,7 @@ class RunRecorder(EventNumbers):
         try:
             return prices.total([*self._accumulator.earlier, *self._accumulator.tokens], usage)
         except Exception as error:
-            # After an error in the computation of the cost, still return the result.
+            # An error in the computation of the cost must not prevent the result.
             _log.error("cannot compute the cost of the run", error=error)
             return None
 
@@ -228,9 +227,9 @@ _LEAST = 100
 class EventQueue:
     """Passes batches of events from the run to the caller. `put` never waits.
 
-    A slow caller must not slow down the CLI: when more than 4 MB wait to be read, further batches
-    are written to an unnamed temporary file. The queue passes whole batches, because an anyio
-    memory stream, which passes single events, is ten times slower.
+    A slow caller must not slow down the CLI. So when more than 4 MB wait to be read, further
+    batches are written to an unnamed temporary file. The queue passes whole batches, because
+    passing single events through an anyio memory stream is ten times slower.
     """
 
     def __init__(self) -> None:
@@ -244,7 +243,10 @@ class EventQueue:
         self._changed: anyio.Event | None = None
 
     def put(self, batch: Sequence[Event], size: int = 0) -> None:
-        """Add a batch. `size` is the number of bytes of the CLI's output that it comes from."""
+        """Add a batch of events.
+
+        `size` is the number of bytes of the CLI's output that the events come from.
+        """
         if not batch:
             return
         size = max(size, _LEAST * len(batch))
@@ -256,7 +258,7 @@ class EventQueue:
         self._wake()
 
     def close(self) -> None:
-        """Close the queue, because no more batches will be added."""
+        """Close the queue. Call this when no more batches will be added."""
         self._closed = True
         self._wake()
 
@@ -310,7 +312,10 @@ class _OverflowFile:
         return len(self._sizes)
 
     def put(self, batch: Sequence[Event]) -> None:
-        """Append a batch. Raises `OSError`, for example if the disk is full."""
+        """Append a batch of events.
+
+        Raises `OSError` if the batch cannot be written, for example because the disk is full.
+        """
         if self._file is None:
             import tempfile  # imported late: most consumers are fast, so that no file is needed
 

@@ -50,9 +50,10 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     text: str
     answer: str
     value: T = None  # type: ignore[assignment]
-    """The answer as a value that matches the schema, in the caller's type if the caller gave one.
+    """The answer, converted to a value that matches the schema.
 
-    None if the run failed or has no schema.
+    If the schema is a Python type, the value has that type. None if the run failed or has no
+    schema.
     """
     session_id: str | None
     clear_session: bool
@@ -65,7 +66,7 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     decisions: tuple[Decision, ...] = ()
     """Every permission request of the run, with its decision."""
     cost: Cost | None = None
-    """The cost of all attempts, or None if nothing was started."""
+    """The cost of all attempts. None if nothing was started or the cost could not be computed."""
     stall: Stall | None = None
     """What the run waited for when `idle_timeout` or `start_timeout` ended it; otherwise None."""
     finish_reason: str | None = None
@@ -76,7 +77,7 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     discarded: tuple[int, ...] = ()
     """The numbers of the requests whose answers the CLI did not use. They still cost money."""
     conversation: bytes = b""
-    """The compressed data from which `turns` is read. Most callers never read `turns`."""
+    """The conversation as compressed data. The property `turns` decodes it on demand."""
 
     @classmethod
     def of(cls, finished: Finished, conversation: bytes = b"") -> Result:
@@ -87,15 +88,15 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     def turns(self) -> tuple[Turn, ...]:
         """The conversation of the last attempt, in its true order.
 
-        The events of the run are in the order of their arrival instead. The conversation is decoded
-        at each access, so keep it in a variable.
+        The order of the run's events can differ: it is the order in which the events arrived. The
+        conversation is decoded at each access, so store it in a variable.
         """
         return turns_of(self.text, self.conversation)
 
     def __repr__(self) -> str:
-        # Truncate texts, which may have megabytes. When `asyncio.run` ends, it formats the value
-        # that its task returned: signal.getsignal tries to convert the handler to an enum, and then
-        # discards the error message with this text.
+        # Truncate texts, which may have megabytes. At its end, `asyncio.run` calls
+        # signal.getsignal, which tries to convert the signal handler to an enum. That fails, with
+        # an error message that contains the repr of the task's result. The message is discarded.
         shown = (f"{name}={_short(getattr(self, name))}" for name in self.__struct_fields__)
         return f"Result({', '.join(shown)})"
 
@@ -137,9 +138,9 @@ def our_fault(error: Exception, redacted: Callable[[str], str]) -> Ending:
 
 
 def ending_of_error(error: Exception, cwd: str, redacted: Callable[[str], str]) -> Ending:
-    """Return the ending of a run that could not be started because of this error.
+    """Return the ending of a run that could not be started or completed because of this error.
 
-    `redacted` is a function that masks secrets in a text.
+    `cwd` is the working folder. `redacted` is a function that masks secrets in a text.
     """
     if isinstance(error, Refused):
         return Ending("failed", error.failure.message, error.failure)
@@ -154,9 +155,9 @@ def ending_of_error(error: Exception, cwd: str, redacted: Callable[[str], str]) 
 
 
 def _spawn_failed(error: OSError, cwd: str) -> Ending:
-    """Return the ending of a run whose process could not be started.
+    """Return the ending of a run whose process could not be started. `cwd` is its working folder.
 
-    The cause can be the CLI, the working folder or the system.
+    The cause can be the CLI, the working folder, the environment or the system.
     """
     kind: FailureKind = "crashed"
     message = f"cannot start the CLI: {error.strerror or error}"

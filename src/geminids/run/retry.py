@@ -29,14 +29,14 @@ class Decided(msgspec.Struct, frozen=True):
     """The decision after an attempt.
 
     If `next` is None, the run ends with `ending`. Otherwise the attempt `next` is started.
-    `why_not` says why no attempt follows; it is None if the caller cannot expect a further attempt.
+    `why_not` says why no attempt follows, although the options allow one; otherwise it is None.
     """
 
     ending: Ending
     next: NextAttempt | None = None
     why_not: str | None = None
     is_given_up: bool = False
-    """Whether the run was stopped while its answer was validated."""
+    """Whether the run was stopped while its answer was being validated."""
 
 
 class Retries:
@@ -61,8 +61,8 @@ class Retries:
         self.prompt = f"{prompt}\n\n{schema.instruction()}" if schema and self._schema_sent else prompt
         """The prompt of the first attempt.
 
-        If the run has a schema, an instruction for the answer is added to it, except to a slash
-        command.
+        If the run has a schema, the prompt ends with an instruction to follow the schema. A slash
+        command gets no instruction.
         """
         self.value: Any = None
         self.plain: Any = None
@@ -70,7 +70,7 @@ class Retries:
     def begin(self, options: Options) -> None:
         """Set the options of the first attempt.
 
-        Their `resume` is the full id of the session to resume, or None.
+        `options.resume` must be the full id of the session to resume, or None.
         """
         self.options = options
         self._models = [options.model]
@@ -96,8 +96,8 @@ class Retries:
         """Decide what follows an attempt that ended with `ending`.
 
         `answer` and `session_id` are those of the attempt. `tool_calls` is the number of tool calls
-        in the run so far. `given_up` is a function that is called while a long answer is validated:
-        it returns a reason if the run was stopped meanwhile, otherwise None.
+        in the run so far. `given_up` is a function that is called while a long answer is being
+        validated. It returns a reason if the run was stopped meanwhile, otherwise None.
         """
         self._acted = self._acted or tool_calls > 0
         if ending.outcome == "success" and self._schema is not None:
@@ -179,7 +179,7 @@ def _is_text(value: Any) -> TypeGuard[str]:
     return isinstance(value, str)
 
 
-# The prompt with which a session continues after tools have run. To repeat the first prompt could
+# The prompt with which a session continues after tools have run. Repeating the first prompt could
 # run these tools twice.
 CONTINUE = (
     "You were interrupted before you had finished. Continue from where you stopped. The effects of your tool calls "
@@ -188,8 +188,8 @@ CONTINUE = (
 LONGEST_WAIT = 300.0
 """The longest wait before an attempt, in seconds.
 
-If the API asks for a longer wait, the run fails. The reason: a run that waits for hours looks as if
-it hangs.
+If the API asks for a longer wait, geminids does not wait. It tries a fallback model if one can
+help; otherwise the run fails. The reason: a run that waits for hours looks as if it hangs.
 """
 _FIRST, _MOST = 1.0, 60.0
 # For these failures, waiting does not help, but another model may.
@@ -212,14 +212,14 @@ class NextAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """The prompt to send, or None for the prompt of the run."""
     why: str
     is_correction: bool = False
-    """Whether the attempt asks for an answer that matches the schema, after one that does not.
+    """Whether the attempt asks for a new answer, because the last one did not match the schema.
 
     If False, the attempt repeats or continues a failed attempt.
     """
 
 
 class NoRetry(msgspec.Struct, frozen=True):
-    """The decision that no attempt follows, although the caller may expect one.
+    """The decision that no attempt follows, although the options allow one.
 
     `why` is the reason.
     """
@@ -237,13 +237,15 @@ def next_attempt(
     used_models: tuple[str | None, ...],
     jitter: Callable[[], float] = random,
 ) -> NextAttempt | NoRetry | None:
-    """Return the attempt that follows a failed one, or None if the options allow none.
+    """Return the attempt that follows a failed attempt, if another attempt is allowed and useful.
 
-    Return `NoRetry`, with a reason, if the options allow an attempt, but it is impossible or would
-    fail again. `ending` is that of the failed attempt. `failures` is the number of failed attempts,
-    including this one. `has_acted` is True if a tool has run in this conversation: then the prompt
-    must not be repeated. `used_models` are the models of all attempts so far, the current one last.
-    `jitter` returns a random number from 0 to 1.
+    Return None if the options allow none, or if a retry cannot help. Return `NoRetry`, with a
+    reason, if the attempt is allowed, but is impossible, would fail again, or must wait too long.
+
+    `ending` is that of the failed attempt. `failures` is the number of failed attempts, including
+    this one. `has_acted` is True if a tool may have run in this conversation: then the prompt must
+    not be repeated. `used_models` are the models of all attempts so far, the current one last.
+    `jitter` is a function that returns a random number from 0 to 1.
     """
     failure = ending.failure
     if failure is None:

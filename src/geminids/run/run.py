@@ -78,9 +78,10 @@ class Run(EventStream):
             recorder.emit_notice(*notice)
 
     def launch(self) -> None:
-        """Start the CLI now, before an event loop runs.
+        """Start the CLI now, without an event loop.
 
-        A call is optional, because `async with` also starts the CLI.
+        Calling this is optional, because `async with` also starts the CLI. If another run uses the
+        session, the CLI is not started yet, or the run ends (option `when_busy`).
         """
         if self._launched:
             return
@@ -112,14 +113,14 @@ class Run(EventStream):
 
     @property
     def pid(self) -> int | None:
-        """The process id of the CLI, or None if no process was started."""
+        """The process id of the CLI, or None if no process was started yet."""
         return self._loop.attempt.pid if self._loop.attempt else None
 
     @property
     def mark(self) -> str | None:
-        """A value in the environment of every process of this run. None before the start.
+        """A value in the environment of every process of this run. It is used to find them.
 
-        It is used to find these processes.
+        None before the run has started.
         """
         mark = self._loop.attempt.mark if self._loop.attempt else None
         return None if mark is None else str(mark)
@@ -141,8 +142,8 @@ class Run(EventStream):
         import anyio
 
         if not self._launched:
-            # Use a thread, because this may run the CLI to get its version. It does not start the
-            # run itself: if the caller is cancelled now, no process remains.
+            # Use a thread, because `probe_gemini` may run the CLI to get its version. The thread
+            # does not start the run: if the caller is cancelled now, no process remains.
             await anyio.to_thread.run_sync(probe_gemini, self.options)
             self.launch()
         self._done = anyio.Event()
@@ -170,13 +171,14 @@ class Run(EventStream):
             # has ended.
             await wait_shielded(self._done, self.stop)
         finally:
-            # Do not pass the error of the caller's block: the task group would wrap it in a group.
+            # Do not pass the error of the caller's block: the task group would wrap it in an
+            # exception group.
             await self._tasks.__aexit__(None, None, None)
 
     async def _drive(self) -> None:
         """Run the attempts to their end.
 
-        A cancellation does not interrupt them. Instead, they are asked to stop when the caller
+        A cancellation does not interrupt the attempts. Instead, they are stopped when the caller
         leaves the `async with` block.
         """
         import anyio
@@ -192,8 +194,8 @@ class Run(EventStream):
                 self._finish(ending_of_error(error, self._starter.cwd, self._recorder.redact))
             finally:
                 try:
-                    # This has an effect only if the event loop is shutting down. All processes have
-                    # been killed then.
+                    # This call has an effect only if the event loop is shutting down. In that case,
+                    # all processes have already been killed.
                     facts = self._loop.facts
                     self._finish(facts[-1].ending if facts else Ending("interrupted", BY_CALLER))
                 finally:

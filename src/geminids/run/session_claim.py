@@ -29,9 +29,9 @@ _POLL = 0.05
 class Claim:
     """The lock that a run holds on its session, so that no other run uses the session.
 
-    A session to resume is locked before the CLI starts, a new session when its id is known. `file`
-    is the file of the resumed session, or None. `fresh` is the reason why the run starts a new
-    session instead of the requested one, or None.
+    A session to resume is locked before the CLI starts. A new session is locked when its id is
+    known. `file` is the file of the resumed session; None if no session is resumed. `fresh` says
+    why the run starts a new session instead of the requested one; None if it does not.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -45,9 +45,9 @@ class Claim:
     def look_up(self, options: Options) -> Options:
         """Return the options with the full id of the session to resume.
 
-        Raises `Refused` if there is no such session, or if the CLI cannot resume it. If the option
-        `fresh` is set, or `resume` is "latest", it does not raise for these reasons: the returned
-        options then start a new session, and their `resume` is None.
+        If there is no such session, or if the CLI cannot resume it, the result depends on the
+        options. If `fresh` is set, or `resume` is "latest", the returned options start a new
+        session: their `resume` is None. Otherwise `Refused` is raised.
         """
         if options.resume is None:
             return options
@@ -65,10 +65,10 @@ class Claim:
         return msgspec.structs.replace(options, resume=info.id)
 
     def take(self, session_id: str | None) -> Holder | None:
-        """Lock the session with this id. None means that there is no session to lock.
+        """Lock the session with this id. If the id is None, do nothing and return None.
 
-        Return None if the lock was taken. Return the holder if another run holds the lock, or held
-        it when it died and its processes have not ended yet.
+        Return None if this run can now use the session. Return the holder if another run uses it. A
+        run that has died counts as the holder until its processes have ended.
         """
         if session_id is None:
             return None
@@ -79,16 +79,17 @@ class Claim:
             self._lock, self._left_by = lock, lock.left_by
         if self._left_by is not None and still_writing(self._left_by):
             # The previous holder died, and its processes will be ended soon. Keep the lock until
-            # then: the lock file contains the name of that holder, and releasing it would lose it.
+            # then: the lock file names that holder, and releasing the lock would lose the name.
             return self._left_by
         self._left_by = None
         self._make_ready()
         return None
 
     def _make_ready(self) -> None:
-        """Repair a session that a warm process (ACP) has written, so that the CLI can resume it.
+        """Repair the order of the records in the file of the resumed session.
 
-        The caller must hold the lock.
+        The CLI can then resume the session. Only files that a warm process (ACP) has written need
+        this. The caller must hold the lock.
         """
         if self.file is not None and not self._is_ready:
             # Imported late (9 ms), because few runs resume a session.
@@ -112,7 +113,7 @@ class Claim:
         return False
 
     def release(self) -> None:
-        """Unlock the session, because the run has ended or continues with another session."""
+        """Unlock the session. Call this when the run ends or continues with another session."""
         self.file, self._left_by, self._is_ready = None, None, False
         if self._lock is not None:
             self._lock.release()
@@ -159,7 +160,7 @@ def _not_resumable(info: SessionInfo, session_id: str) -> SessionError:
 
 
 def busy(session_id: str, holder: Holder) -> Failure:
-    """Return the failure of a run that does not wait for its session, which `holder` uses."""
+    """Return the failure of a run that cannot start because `holder` uses its session."""
     return Failure(
         kind="session_busy",
         message=f"session {session_id} is in use by {holder}",

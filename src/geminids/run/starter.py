@@ -51,7 +51,10 @@ class WarmRun(Protocol):
     cwd: str
 
     def first(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> Attempt | str:
-        """Start the first attempt, or return why the run cannot use a warm process."""
+        """Start the first attempt, and return it.
+
+        If the run cannot use a warm process, start nothing and return the reason as text.
+        """
 
     def next(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> Attempt: ...
     def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None: ...
@@ -63,10 +66,11 @@ MakeWarm = Callable[[RunRecorder, Claim, RunLease, RequestLog], WarmRun]
 
 
 def with_one_try_per_request(options: Options) -> Options:
-    """If geminids retries the run, return the options with one try for each request of the CLI.
+    """Return options with which the CLI sends each request only once, if geminids retries the run.
 
-    With the CLI's usual ten tries, each retry of the run could send a request ten times. If the
-    caller has set `max_attempts`, or geminids does not retry, the options are returned unchanged.
+    With the CLI's usual ten tries, each retry of the run could send a request ten times. The
+    options are returned unchanged if geminids does not retry, or if the caller has set
+    `max_attempts`.
     """
     if (options.retries or options.fallback_models) and options.max_attempts is None:
         return msgspec.structs.replace(options, max_attempts=1)
@@ -90,7 +94,7 @@ class RunStarter:
         callbacks: OutputCallbacks | None = None,
         make_warm: MakeWarm | None = None,
     ) -> None:
-        """Set what the attempts share. Nothing is started.
+        """Store what the attempts share. No attempt is started yet.
 
         `claim` is the run's lock on its session, `lease` its access to the gateway. `free` is True
         if requests cost nothing, because they reach no real API. `make_warm` creates the object
@@ -100,7 +104,8 @@ class RunStarter:
         self.lease = lease
         self.cwd = ""
         self.clear_session = False
-        """Whether the run started a new session instead of the requested one, due to `fresh`."""
+        """Whether the option `fresh` made the run start a new session instead of the requested one.
+        """
         self._recorder = recorder
         self._callbacks = callbacks or OutputCallbacks()
         self._make_warm = make_warm
@@ -126,7 +131,7 @@ class RunStarter:
         return self._start_headless(prompt, options)
 
     def next(self, prompt: str, options: Options, after: NextAttempt) -> Attempt:
-        """Start a further attempt, in a warm process if the first attempt was in one.
+        """Start a further attempt, in a warm process if the first attempt used one.
 
         `after` says how to start it, such as which session to resume.
         """
@@ -139,10 +144,12 @@ class RunStarter:
     def claim_session(self, options: Options) -> tuple[Options, Holder | None]:
         """Find the session that the options name, and lock it.
 
-        The options name a session to resume, or the id of a new session. Return the options with
-        the full session id. The second value is the holder of the lock if another run uses the
-        session, otherwise None. Raises `Refused` if the session to resume does not exist or cannot
-        be resumed, unless the option `fresh` or `resume="latest"` allows a new one.
+        The options name a session to resume, the id of a new session, or no session. Return the
+        options with the full id of the session to resume. The second value is the holder of the
+        lock if another run uses the session, otherwise None.
+
+        Raises `Refused` if the session to resume does not exist or cannot be resumed. But if the
+        option `fresh` is set, or `resume` is "latest", the returned options start a new session.
         """
         options = self.claim.look_up(options)
         if self.claim.fresh is not None:
@@ -162,9 +169,9 @@ class RunStarter:
     ) -> Attempt | Ending:
         """Start a headless attempt in a stored session. If `session_id` is None, use a new session.
 
-        If another run uses the session, the option `when_busy` decides whether to wait. `is_wanted`
-        returns False when the attempt is no longer needed, which ends the wait. Return an `Ending`
-        if the session did not become free.
+        If another run uses the session, the option `when_busy` decides whether to wait. The wait
+        ends when `is_wanted` returns False, because the attempt is no longer needed. Return the
+        attempt, or an `Ending` if the session did not become free.
         """
         check_prices(options)
         options = msgspec.structs.replace(
@@ -193,7 +200,7 @@ class RunStarter:
         return await self._warm.close() if self._warm is not None else ()
 
     def release(self) -> None:
-        """Unlock the session and remove the scratch files."""
+        """Unlock the session and remove the private temporary files."""
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
@@ -202,7 +209,7 @@ class RunStarter:
     def hold(self, session_id: str) -> list[Event]:
         """Lock a new session as soon as its id is known, so that no other run can resume it.
 
-        If that fails, return a list with a notice, otherwise an empty list.
+        Return the events to emit: a notice if locking raised an error, otherwise none.
         """
         try:
             self.claim.take(session_id)
@@ -234,7 +241,10 @@ class RunStarter:
         return attempt
 
     def _start_warm(self, prompt: str, options: Options, make_warm: MakeWarm) -> Attempt | None:
-        """Start an attempt in a warm process. If that fails, emit a notice and return None."""
+        """Start an attempt in a warm process, and return it.
+
+        If the run cannot use a warm process, emit a notice and return None.
+        """
         warm = make_warm(self._recorder, self.claim, self.lease, self._log)
         started = warm.first(prompt, options, self.resume_headless)
         if isinstance(started, str):
@@ -245,10 +255,10 @@ class RunStarter:
         return started
 
     def _report_route(self, route: Route) -> None:
-        """Emit a notice about the route, if it needs one. Only the first attempt emits it.
+        """Emit a notice about the route, if the route needs one.
 
         The route is the way in which requests reach the API. It needs a notice if tools can read
-        the credentials, or if the usage is inexact.
+        the credentials, or if the usage is inexact. Only the first attempt emits the notice.
         """
         if self._recorder.attempt == 1 and (notice := route_notice(route)) is not None:
             self._recorder.emit_notice(*notice)
@@ -271,9 +281,10 @@ class RunStarter:
     def _claim_named(self, options: Options, session_id: str) -> Options:
         """Return the options for a further attempt in a session whose id the caller chose.
 
-        If the session can be resumed, the options resume it. If the previous attempt left it
-        without a prompt, its file is deleted, because the CLI cannot create a session whose id is
-        in use. Raises `SessionError` if an older session has this id and cannot be resumed.
+        If the session can be resumed, the returned options resume it. If the previous attempt
+        created the session, but the session contains no prompt, its file is deleted: the CLI cannot
+        create a session whose id is in use. Raises `SessionError` if an older session has this id
+        and cannot be resumed, or if the session's file is damaged.
         """
         info = find_session(session_id, options)
         if info is None:
@@ -283,8 +294,8 @@ class RunStarter:
             return self._claim_stored(resumed)
         if info.damaged or info.started is None or info.started < self._since:
             raise SessionError(f"session {session_id} already exists and cannot be resumed")
-        # The previous attempt created this session, and the session contains no prompt any more:
-        # this attempt sends the prompt again.
+        # The previous attempt created this session, and the session contains no prompt. This
+        # attempt creates the session again and sends the prompt again.
         Path(info.file).unlink(missing_ok=True)
         return options
 

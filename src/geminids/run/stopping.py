@@ -69,7 +69,7 @@ def stopped_ending(reason: StopReason) -> Ending:
 class Stopping:
     """Stores the first reason to stop an attempt.
 
-    `hurry` is True if the caller asked twice: then the grace period is skipped.
+    `hurry` is True if the caller asked twice to stop: then the grace period is skipped.
     """
 
     def __init__(self) -> None:
@@ -95,15 +95,15 @@ class Stopping:
 
     @property
     def wanted(self) -> StopReason | None:
-        """The reason to stop, or None if there is none or the reason is a fault of the CLI.
+        """The reason to stop, if it is not a fault of the CLI; otherwise None.
 
-        Such faults are `lingering` and `wrong_session`.
+        The kinds `lingering` and `wrong_session` are faults of the CLI.
         """
         return None if self.reason is None or self.reason.kind in _FAULTS else self.reason
 
 
 def listed(ended: list[Ended], redactor: Redactor) -> tuple[EndedProcess, ...]:
-    """Convert the list of terminated processes to the form that events contain.
+    """Convert the list of terminated processes to the type that events contain.
 
     Secrets are masked before a command is truncated, because half a secret would not be recognised.
     """
@@ -122,10 +122,10 @@ def _truncate(command: str) -> str:
 
 
 async def wait_shielded(over: anyio.Event, hurry: Callable[[], None] | None = None) -> None:
-    """Wait for `over`, even if the caller is cancelled.
+    """Wait until `over` is set, even if the caller is cancelled meanwhile.
 
-    A cancellation is raised again after the wait. Each cancellation calls `hurry`. A shield of
-    anyio alone is not enough, because asyncio's `task.cancel()` ignores it.
+    `hurry` is called at each cancellation. After the wait, the cancellation is raised again. A
+    shielded anyio cancel scope alone is not enough, because asyncio's `task.cancel()` ignores it.
     """
     import anyio
 
@@ -159,12 +159,12 @@ class Deadlines:
         """The time (monotonic) of the last output on stdout, or of the start if there was none."""
         self._closed_at: float | None = None
         self.busy = False
-        """Whether a tool is running. While one is running, silence is no reason to stop."""
+        """Whether a tool is running. While a tool runs, `idle_timeout` does not stop the run."""
 
     def started(self, began: float | None = None) -> None:
         """Start all time-outs now.
 
-        If `began` (monotonic) is set, `timeout` counts from that earlier time.
+        If `began` (monotonic) is set, `timeout` and `start_timeout` count from that earlier time.
         """
         self._last_output = self.last_stdout_at = time.monotonic()
         self._began = self._last_output if began is None else began
@@ -215,8 +215,8 @@ class Deadlines:
         if options.timeout is not None:
             yield self._began + options.timeout, "timeout"
         if self._closed_at is not None:
-            # This is not an option's time-out: the CLI only has to exit. It gets as much time for
-            # that as after the signal TERM.
+            # This time-out does not come from an option: the CLI only has to exit. It gets as much
+            # time for that as after the signal TERM.
             yield self._closed_at + max(options.grace, 2.0), "lingering"
         elif not self._has_output and options.start_timeout is not None:
             # `idle_timeout` applies only after the first output.

@@ -111,7 +111,7 @@ class _PartialConversation:
     def set(self, fields: dict[str, Any], messages: Sequence[msgspec.Raw | StoredMessage] | None) -> None:
         self.fields.update(fields)
         # Keep the first start time: if a session is resumed in the minute of its start, the CLI
-        # writes a second header with a new one.
+        # writes a second header with a new start time.
         self.started = self.started or self.fields.get("startTime")
         if messages is not None:
             self.thread.clear()
@@ -239,9 +239,10 @@ def _take_to_prompt(lines: list[bytes], seen: _PartialConversation) -> list[byte
 
 
 def _last(lines: list[bytes]) -> list[bytes]:
-    """Return those of the lines at the end of the file that are needed for the summary.
+    """Return the lines that are needed for the summary. `lines` are the lines at the end of the
+    file.
 
-    Usually these are the last eight lines. But if one of the lines is neither a message nor a
+    Usually, the last eight lines are returned. But if one of the lines is neither a message nor a
     change of `lastUpdated`, it may change other messages. Then all lines are returned.
     """
     has_unusual = any(not line.startswith(_USUAL) for line in lines if line)
@@ -258,8 +259,8 @@ def _whole_lines(parts: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def _legacy(parts: list[bytes]) -> _PartialConversation | None:
-    """Read the start and the end (`parts`) of a session file that is one JSON object, as releases
-    of the CLI up to 0.38 wrote it.
+    """Return the part of a conversation that is in the start and the end (`parts`) of a session
+    file, if the file is one JSON object. Releases of the CLI up to 0.38 wrote this format.
 
     Return None if the file does not have this format.
     """

@@ -134,7 +134,7 @@ def journal_of(
     places: Places | None = None,
 ) -> Path | None:
     """Return the journal of a session: the `.jsonl` file to which a run of this session writes.
-    None if there is none yet.
+    Return None if there is no such file yet.
 
     When the CLI resumes a session, it first creates a second file without messages, but then
     continues in the old file. This function returns the old file.
@@ -147,7 +147,7 @@ def journal_of(
 def info_of(file: Path, project: str | None = None) -> SessionInfo:
     """Return a description of the session in one file. The file can be in any folder.
 
-    `project` is only stored in the result. Raises `OSError` if the file cannot be read.
+    `project` is only copied to the result. Raises `OSError` if the file cannot be read.
     """
     folder = Folder(file.parent, project, len(file.parent.parent.name) == 64)
     return _info(folder, str(file))

@@ -1,5 +1,5 @@
-"""Find the folders in which the CLI stores the sessions of a project. They differ between releases
-of the CLI.
+"""Find the folders in which the CLI stores the sessions of a project. These folders differ between
+releases of the CLI.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def chat_folders(
     """Return the folders with the sessions of one project. If `project` is None, return those of
     all projects.
 
-    Folders of newer CLI releases come first. With `quick` and a `project`, only folders with the
-    name that the CLI derives from the project's path are searched. All folders are scanned only if
-    none of these belongs to the project.
+    Folders of newer CLI releases come first. With `quick` and a `project`, first search only the
+    folders with the name that the CLI derives from the project's path. All folders are then scanned
+    only if none of these belongs to the project.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
@@ -63,8 +63,8 @@ def chat_folders(
 
 
 def home_of(home: str, environ: Mapping[str, str], places: Places) -> Path:
-    """Return the home folder that contains the sessions of runs with this value of the option
-    `home`: `user`, `isolated`, or the path of a folder.
+    """Return the home folder for a value of the option `home`: `user`, `isolated`, or the path of a
+    folder. The sessions of runs with this value are below the returned folder.
     """
     if home == "isolated":
         return places.homes / "isolated"
@@ -153,12 +153,12 @@ def _owner(gemini: Path, slug: str) -> str | None:
 
 
 def _registered_slugs(gemini: Path, places: Places) -> dict[str, str]:
-    """Return a map from the path of each project that the CLI has registered to the name of its
-    session folder.
+    """Return the name of the session folder of each project that the CLI has registered. The result
+    is a dict with the paths of the projects as keys.
 
     The CLI registers projects in the file `projects.json` of a home. This function reads the file
-    in `gemini` (the folder `.gemini` of a home), and the files of all private homes that store
-    their sessions in the same home.
+    in `gemini` (the folder `.gemini` of a home). It also reads the files of all private homes that
+    use the same folder for their sessions.
     """
     homes = [gemini]
     try:

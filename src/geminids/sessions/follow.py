@@ -11,10 +11,11 @@ from geminids.process.line_framer import LineFramer
 
 __all__ = ["Follower"]
 
-# The maximum number of bytes per call. A file of 400 MB is read in steps, to limit the memory.
+# The maximum number of bytes that one call of `read_new` reads. A large file is read in steps, to
+# limit the memory.
 _STEP = 8 * 1024 * 1024
-# How many of the bytes that were read last are compared with the file before new ones are read. A
-# difference shows that the file was rewritten.
+# Before new bytes are read, this number of the bytes that were read last is compared with the file.
+# A difference shows that the file was rewritten.
 _COMPARED = 256
 
 _Stamp = tuple[int, int, int, int]
@@ -26,8 +27,8 @@ class Follower:
 
     `source` is the path of the file, which may not exist yet. It can also be a function that
     returns the path. The function is called again as long as it returns None, and after the file
-    was removed. With `from_end`, the lines that the file has now are skipped. A line longer than
-    `limit` bytes is dropped, and its size is added to the list `dropped`.
+    was removed. With `from_end`, lines that are already in the file at the start are skipped. A
+    line longer than `limit` bytes is dropped, and its size is added to the list `dropped`.
 
     `restarts` counts how often the file was replaced or rewritten. After a restart, all lines are
     returned again from the first one. So the caller must discard what it derived from earlier
@@ -114,9 +115,7 @@ class Follower:
             os.close(fd)
 
     def _is_another(self, fd: int, status: os.stat_result) -> bool:
-        """Return whether the file was replaced or rewritten since its first `_at` bytes
-        were read.
-        """
+        """Return whether the file was replaced or rewritten since it was last read."""
         if self._stamp is None or not self._at:
             return False
         if self._stamp[:2] != (status.st_dev, status.st_ino) or status.st_size < self._at:

@@ -1,5 +1,5 @@
-"""Find and load one stored session. The caller names it by its id, the start of its id, the word
-`latest`, or the path of its file.
+"""Find and load one stored session. The session is identified by its id, the start of its id, the
+word `latest`, or the path of its file.
 """
 
 from __future__ import annotations
@@ -57,13 +57,16 @@ def load(
     """Load a session with all its messages.
 
     `session` is the id of a session, the start of an id, `latest`, or a `Path` of a session file.
-    The start of an id must have at least six characters, and no other session id may start with it.
-    As in the CLI, `latest` is the session that was started last, of those that can be resumed. If
-    `project` is None, the sessions of all projects are searched.
+    The start of an id must have at least six characters, and only one session id may start with it.
+    As in the CLI, `latest` is the session that was started last, of all sessions that can be
+    resumed. If `project` is None, the sessions of all projects are searched.
 
-    Raises `SessionError` if `session` cannot be an id, `SessionNotFound`, which lists the searched
-    folders, if no session or several sessions match, or `SessionDamaged` if the file cannot be read
-    as a session. `rescue` may recover the messages of a damaged file.
+    Raises:
+
+    - `SessionError` if `session` cannot be an id.
+    - `SessionNotFound`, which lists the searched folders, if no session or several sessions match.
+    - `SessionDamaged` if the file cannot be read as a session. `rescue` may recover the messages of
+      such a file.
     """
     info = locate(session, project, home=home, environ=environ, places=places)
     conversation = replay(read_file(Path(info.file)).split(b"\n"))
@@ -85,8 +88,9 @@ def locate(
     places: Places | None = None,
 ) -> SessionInfo:
     """Find the session that `load` would load, and return a description of it. The parameters and
-    errors are those of `load`. But the messages are not loaded, so a damaged session is also
-    returned if its file can be read.
+    errors are those of `load`.
+
+    The messages are not loaded. So a damaged session is also returned, if its file can be read.
     """
     if isinstance(session, Path):
         return _describe_file(session)

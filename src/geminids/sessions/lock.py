@@ -2,7 +2,7 @@
 processes.
 
 A lock is a locked file in the folder `Places.locks` (see `config/flock`). When the process that has
-locked the file ends, the kernel unlocks it.
+locked the file ends, the kernel unlocks the file.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from geminids.process.marker import Mark
 
 __all__ = ["Holder", "Lock", "hold", "still_writing", "try_hold"]
 
-# How often to try again if the holder of a lock is unknown. It is unknown for some microseconds: a
-# process writes its name into the lock file after locking it, and `_sweep` locks files for a
-# moment.
+# How often to try again if the holder of a lock is unknown, and the seconds between two tries. The
+# holder is unknown only for some microseconds: a process writes its name into the lock file after
+# it has locked the file, and `_sweep` locks files for a moment.
 _TRIES = 100
 _PAUSE = 0.001
 # The number of seconds between two tries of a waiting run. A try takes two system calls.
@@ -35,7 +35,7 @@ _POLL = 0.02
 
 class Holder(msgspec.Struct, frozen=True):
     """The run that has locked a session. `pid` is the id of the Python process of this run. `since`
-    is the time of the locking in Unix seconds.
+    is the time at which the run locked the session, in Unix seconds.
 
     A field is None if it is unknown.
     """
@@ -52,12 +52,12 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Lock:
-    """The lock of a session, which this process holds. Call `release` to unlock the session, or use
-    the lock in a `with` statement.
+    """A lock on a session. This process holds the lock. Call `release` to unlock the session, or
+    use the lock in a `with` statement.
 
-    If the process ends, the session is also unlocked. `left_by` is set if an earlier run locked the
-    session and its process died without releasing the lock; it describes that run. The CLI of that
-    run may still run for a short time: see `still_writing`.
+    The session is also unlocked when the process ends. If the process of an earlier run died
+    without releasing its lock, `left_by` describes that run; otherwise `left_by` is None. The CLI
+    of that run may still run for a short time: see `still_writing`.
     """
 
     def __init__(self, session_id: str, lock: FileLock, file: Path, left_by: Holder | None) -> None:
@@ -86,8 +86,8 @@ class Lock:
 
 
 def try_hold(session_id: str, run_id: str, *, places: Places | None = None) -> Lock | Holder:
-    """Lock a session for the run `run_id` without waiting. If another run has locked it, return the
-    holder, which describes that run.
+    """Lock a session for the run `run_id` without waiting, and return the lock. If another run has
+    locked the session, return the holder, which describes that run.
 
     Raises `SessionError` if `session_id` is not a valid id, or if the lock file cannot be created.
     """
@@ -146,8 +146,8 @@ async def hold(
 
 
 def still_writing(holder: Holder) -> bool:
-    """Return whether a process of the run `holder` still runs. Such a process can still write to
-    the session.
+    """Return whether the run `holder` can still write to the session, because one of its processes
+    is still running.
 
     If the Python process of a run dies, its guard (a small process that watches it) ends all
     processes of the run a short time later.
@@ -196,15 +196,15 @@ def _take(file: Path) -> FileLock | None:
 
 
 def _with_record(session_id: str, run_id: str, lock: FileLock, file: Path) -> Lock:
-    """Write into the lock file that this run has the lock, and return the lock.
+    """Write into the lock file which run has the lock, and return the lock.
 
     If writing fails, for example because the disk is full, the lock still works.
     """
     left_by = _decoded(os.pread(lock.fd, 4096, 0))
     holder = Holder(os.getpid(), run_id, time.time())
     try:
-        # Write the line before truncating the file: so a reader gets the old or the new holder,
-        # never a mix, because it reads only the first line.
+        # Write the line before truncating the file. A reader reads only the first line, so it gets
+        # the old or the new holder, never a mix.
         line = msgspec.json.encode(holder) + b"\n"
         os.pwrite(lock.fd, line, 0)
         os.ftruncate(lock.fd, len(line))

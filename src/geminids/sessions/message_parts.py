@@ -1,7 +1,7 @@
 """Extract the thoughts, and the tool calls with their results, from stored messages.
 
-These data are usually in separate fields of a message. In a checkpoint (a line of a session file
-that replaces the whole conversation), they are in the content of the message.
+Usually, separate fields of a message contain them. In a checkpoint (a line of a session file that
+replaces the whole conversation), they are in the content of the message.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def _answers(message: StoredMessage) -> Iterator[tuple[str, Any]]:
 def calls_of(message: StoredMessage, answers: dict[str, Any]) -> Iterator[StoredToolCall]:
     """Yield the tool calls of a message, each with its result.
 
-    `answers` are the results that `exchanges` yielded for the message. If the message does not
-    contain the call to a result, a call without arguments is yielded for this result. If the
-    message has no field for tool calls, the calls are read from its content. This is the case in a
+    `answers` are the results that `exchanges` yielded for the message. If there is a result but no
+    call for it in the message, a call without arguments is yielded for this result. If the message
+    has no field for tool calls, the calls are read from its content. This is the case in a
     checkpoint, a line that replaces the whole conversation.
     """
     known: set[str] = set()
@@ -98,7 +98,7 @@ def _calls_in_parts(content: Any) -> Iterator[StoredToolCall]:
 
 def _with_result(call: StoredToolCall, answers: dict[str, Any]) -> StoredToolCall:
     """Return the tool call with only its own result. If the call contains no result, take the
-    result from `answers`; if there is none either, return the call unchanged.
+    result from `answers`. If `answers` has no result either, return the call unchanged.
 
     In a checkpoint (a line that replaces the whole conversation), each of several parallel calls
     contains the results of all of them.

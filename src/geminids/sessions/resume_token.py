@@ -35,8 +35,8 @@ class ResumeToken(msgspec.Struct, frozen=True):
 
 
 def format_resume_line(token: ResumeToken) -> str:
-    """Return the resume line of a session, in backticks: a line to show in a chat, with which the
-    session can be continued. Raises `ValueError` if `token` is not for Gemini CLI (engine
+    """Return the resume line of a session, in backticks. It can be shown in a chat, so that a later
+    message can continue the session. Raises `ValueError` if `token` is not for Gemini CLI (engine
     "gemini"), or if its value is not a session id.
 
     >>> format_resume_line(ResumeToken("gemini", "abc-123"))
@@ -51,8 +51,8 @@ def format_resume_line(token: ResumeToken) -> str:
 
 
 def extract_resume_token(text: str | None) -> ResumeToken | None:
-    """Find the last resume line in a text, and return the session that it refers to. None if there
-    is no such line.
+    """Find the last resume line in a text, and return the session that it refers to. Return None if
+    the text contains no resume line.
 
     In the example, a chat client has replaced `--` with a long dash.
 

@@ -94,7 +94,8 @@ class TurnEnd(_Entry, tag="turn", frozen=True, kw_only=True):
     """The end of a turn in a transcript, with the tokens that the turn used. A turn begins with a
     prompt and ends before the next prompt.
 
-    None of the numbers, including `requests`, counts requests whose tokens are unknown.
+    Requests whose tokens are unknown are not included in any of the numbers, not even in
+    `requests`.
     """
 
     models: tuple[str, ...] = ()
@@ -129,7 +130,7 @@ def entries(messages: Iterable[StoredMessage], agents: Agents | None = None) -> 
     """Yield the entries of a conversation's transcript, such as prompts, texts and tool calls.
 
     If `agents` is given, the entries of each subagent follow the tool call that started the
-    subagent. If this call is unknown, they are at the end, after a remark.
+    subagent. If this call is unknown, the entries of the subagent come at the end, after a remark.
 
     >>> from geminids.gemini.protocol.journal.replay import replay
     >>> messages = replay([b'{"id":"m1","type":"user","content":"hello"}']).messages
@@ -206,8 +207,8 @@ def _status(
 
 
 def _answer(message: StoredMessage, common: dict[str, Any]) -> Iterator[TranscriptEntry]:
-    """Yield the thoughts and the text of a model's answer as entries. Its tool calls are not
-    included. `common` contains the fields that all these entries get.
+    """Yield the thoughts and the text of a model's answer as entries. The tool calls of the answer
+    are not included. `common` contains the fields that all these entries get.
     """
     for subject, text in thoughts_of(message):
         yield ThoughtEntry(subject=subject, text=text, **common)

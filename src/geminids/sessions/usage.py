@@ -143,9 +143,10 @@ def stored_usage(
     of all projects.
 
     If `home` is None, the user's home and all private homes are read. Files that have not changed
-    since the time `since` are skipped. A request can be in several files, because sessions can be
-    copied (by a fork, a rescue, or a newer CLI release). It is returned only for the oldest of
-    these sessions. Damaged files raise no error.
+    since the time `since` are skipped. Damaged files raise no error.
+
+    Sessions can be copied (by a fork, a rescue, or a newer CLI release), so a request can be in
+    several files. Such a request is returned only for the oldest of these sessions.
 
     In the example, the folders do not exist, so there are no requests:
 
@@ -226,7 +227,7 @@ def with_request_log(
 
 def _logged(places: Places, since: datetime | None) -> tuple[list[LoggedRequest], tuple[Trouble, ...]]:
     """Return the requests in the request log that are not older than `since`, and the problems that
-    occurred while reading it.
+    occurred while reading the log.
 
     If several lines are about the same request, the last line is used.
     """
@@ -291,9 +292,9 @@ def _request(entry: LoggedRequest) -> StoredRequest:
 
 
 def _homes(home: str | None, environ: Mapping[str, str], places: Places) -> Iterator[str]:
-    """Yield the home folders whose sessions must be read: only `home`, or, if it is None, the
-    user's home and all private homes. If several of these share one session folder, yield only one
-    of them.
+    """Yield the home folders whose sessions must be read: the user's home and all private homes, or
+    only `home` if it is not None. If several of them share one session folder, yield only the
+    first.
 
     Most private homes share the session folder of the user's home, by a symbolic link.
     """
@@ -417,8 +418,8 @@ def _read_head(head: bytes, requests: dict[str, StoredRequest]) -> bool:
     """Decode only `head`, the part of a message before its tool calls, and add the request of the
     message to `requests`. Return whether this worked.
 
-    It does not work if `head` with a closing brace is not valid JSON. Then the field `tokens` that
-    was found does not belong to the message: it is part of an argument of a tool.
+    It fails if `head`, followed by a closing brace, is not valid JSON. Then the field `tokens` that
+    was found is part of a tool's argument, not of the message.
     """
     try:
         message = _message.decode(head + b"}")

@@ -112,10 +112,13 @@ class Hold:
     def settle(self, model: str | None, counts: Counts | None, *, begun: bool = False) -> None:
         """Replace the reserved amount with the true cost of the request.
 
-        `model` is the model that answered; None if the request was not sent, which costs nothing.
-        `counts` are the tokens that the API reported. If the API reported none (`counts` is None),
-        the cost depends on `begun`, which is true if an answer had started. Then the request costs
-        the reserved amount; otherwise it costs one request and no tokens.
+        `model` is the model that answered; None if the request was not sent. `counts` are the
+        tokens that the API reported; None if it reported none. `begun` is true if an answer had
+        started.
+
+        With `counts`, the true cost is the cost of these tokens. Without `counts`, a request that
+        was not sent costs nothing. A request whose answer had started costs the reserved amount,
+        and any other request costs no tokens, but counts as one request.
         """
         if counts is not None:
             self._end(self._budget.cost_of(model or self._model, self._model, counts))
@@ -131,7 +134,8 @@ class Hold:
 
 
 class BaseBudget:
-    """A budget: its limits, and the cost of the requests so far. Thread-safe.
+    """A budget: its limits, and the cost of the requests so far. Several threads can use it at the
+    same time.
 
     `name` is used in messages, for example "this run". `price` is a function that computes the
     price of a request; it is None if the budget does not count dollars.
@@ -147,8 +151,8 @@ class BaseBudget:
 
     @property
     def folder(self) -> Path | None:
-        """The folder with the files of the budget, if several processes share the budget. None if
-        the budget exists only in this process.
+        """The folder with the files of the budget, if several processes share it. None if the
+        budget exists only in this process.
         """
         return None
 
@@ -216,8 +220,8 @@ class BaseBudget:
 
 class Budget(BaseBudget):
     """A budget that several runs, chats and pools can share. `spent` is the sum of the costs of all
-    of them. Thread-safe. Raises `ValueError` if no limit is set, or if a limit is not a number of 0
-    or more.
+    of them. Several threads can use a budget at the same time. Raises `ValueError` if no limit is
+    set, or if a limit is not a number of 0 or more.
 
     >>> budget = Budget(dollars=2.5, requests=100)
     >>> budget.spent.requests

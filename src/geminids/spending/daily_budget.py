@@ -78,8 +78,9 @@ class DailyBudget(BaseBudget):
         """Create the budget. Its files are in `folder`, one for each day.
 
         If `is_recorded` is true, the cost of each request is written to the file. If it is false,
-        the limits apply, but nothing is written. False is for a run inside another run: its
-        requests go through the gateway of the outer run, and the outer run's process writes them.
+        the limits apply, but nothing is written. Use false for a run inside another run: its
+        requests go through the gateway of the outer run, and the process of the outer run writes
+        their cost.
 
         `clock` returns the current time in seconds, like `time.time`.
         """
@@ -128,7 +129,7 @@ class DailyBudget(BaseBudget):
 
     def _settled_in_file(self, file: Path, model: str, amount: Spending, spent: Spending) -> None:
         """Write to `file` that the reserved `amount` is replaced with the true cost `spent`. `file`
-        is the file of the day on which the request was sent, even if that day is over.
+        is the file of the day on which the request was sent, even if a new day has begun.
         """
         try:
             with self._lock, _locked(file) as fd:
@@ -153,15 +154,15 @@ class DailyBudget(BaseBudget):
             dollars=spending.dollars,
             sum=total,
         )
-        # If another process left an unfinished line, end it with a newline; readers skip it.
+        # If another process left an unfinished line, end that line with a newline. Readers skip it.
         line = (b"" if whole else b"\n") + msgspec.json.encode(entry) + b"\n"
         if os.pwrite(fd, line, os.fstat(fd).st_size) != len(line):
             raise OSError("only a part of the line was written; the disk may be full")
 
 
 def _not_recorded(spent: Spending) -> None:
-    """Do nothing with the true cost of a request. This function is used in place of one that writes
-    the cost to the file, if this process reserved nothing.
+    """Do nothing with the true cost of a request. This function is used if the budget does not
+    write to its file (`is_recorded` is false), so that nothing was reserved.
     """
 
 

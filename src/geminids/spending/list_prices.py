@@ -50,11 +50,11 @@ def load() -> None:
 
 def listed_rates(model: str, tokens_in: int, on: date) -> Rates | None:
     """Return the list prices of `model` for a request with `tokens_in` input tokens on the day
-    `on`. None if the library genai-prices does not know the model.
+    `on`. Return None if the library genai-prices does not know the model.
 
     The model's name is looked up first, then its shorter forms without version suffixes (see
-    `names_of`). The library must contain exactly this name. Its own rules also accept longer names
-    that begin with a known name, but such a name may belong to another model.
+    `names_of`). The library must contain one of these names in full. The library's own rules also
+    accept longer names that begin with a known name, but such a name may belong to another model.
     """
     steps = _steps(bare(model), on)
     if steps is None:
@@ -70,7 +70,7 @@ def _at(steps: Steps, tokens_in: int) -> Decimal:
     return price
 
 
-# Cached, because the library needs 75 µs for each request.
+# The result is cached, because the library needs 75 µs for each request.
 @lru_cache(maxsize=1024)
 def _steps(name: str, on: date) -> tuple[Steps, Steps, Steps] | None:
     prices = _prices(name)
@@ -96,8 +96,8 @@ def _prices(name: str) -> Prices | None:
 
 
 def library_prices(name: str) -> Prices | None:
-    """Return the prices of the model `name` from the library genai-prices. None if the library does
-    not know the model.
+    """Return the prices of the model `name` from the library genai-prices. Return None if the
+    library does not know the model.
 
     The result has one item for the first prices, and one for each day on which the prices change.
     """
@@ -130,8 +130,8 @@ def _steps_of(price: Any) -> Steps | None:
 
 def _find_model(name: str) -> ModelInfo | None:
     names = [_LISTED_AS.get(shorter, shorter) for shorter in names_of(name)]
-    # A match alone is not enough: the library takes every name that begins with gemini-1.5-flash for
-    # that model.
+    # A match alone is not enough: the library treats every name that begins with gemini-1.5-flash
+    # as that model.
     return next(
         (
             model
@@ -179,8 +179,8 @@ def _is_custom() -> bool:
 # Pairs in ascending order: the number of input tokens above which a price applies, and the price in
 # dollars per million tokens.
 Steps = tuple[tuple[int, Decimal], ...]
-# One entry for each change of the prices: first day, input, cached input, output. Where None is used
-# in place of prices, the library does not know the model.
+# One entry for each change of the prices: first day, input, cached input, output. If a variable has
+# the type `Prices | None`, None means that the library does not know the model.
 Prices = tuple[tuple[date, Steps, Steps, Steps], ...]
 
 # Limits of the cache file. They are needed because session files can contain any model name.
@@ -260,7 +260,8 @@ def _folder() -> Path | None:
 @lru_cache(maxsize=1)
 def _library() -> str | None:
     """Return a text that identifies the installed library genai-prices: its version, and the size
-    and time of its data file. It does not import the library. None if the library is not installed.
+    and time of its data file. Return None if the library is not installed. This function does not
+    import the library.
     """
 
     try:

@@ -46,7 +46,7 @@ def price_of(
     *,
     tier_for: int | None = None,
 ) -> Price | None:
-    """Return the price of a request to `model` with these token counts. None if the price is
+    """Return the price of a request to `model` with these token counts. Return None if the price is
     unknown.
 
     The price comes from `table`, the caller's price table, if the model is in it. Otherwise it
@@ -87,8 +87,9 @@ def price_of(
 
 
 def pricing(table: PriceTable | None) -> Callable[[str, Tokens], Decimal | None]:
-    """Return a function that computes the dollars of a request from its model and its token counts.
-    The function uses `table`, or else today's list prices. It returns None if the price is unknown.
+    """Return a function that computes the price of a request, in dollars, from its model and its
+    token counts. The function uses the prices in `table`; for a model that is not in `table`, it
+    uses today's list prices. It returns None if the price is unknown.
     """
 
     def price(model: str, tokens: Tokens) -> Decimal | None:
@@ -110,6 +111,6 @@ def warm_up() -> None:
 def _day(at: date | None) -> date:
     if at is None:
         return datetime.now(UTC).date()
-    # A datetime is a date too. Convert it, because each datetime would add a new entry to the
-    # cache.
+    # A datetime is a date too. Convert it to a plain date: otherwise, each different time would add
+    # a new entry to the cache of the list prices.
     return at.date() if isinstance(at, datetime) else at

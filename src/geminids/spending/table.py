@@ -73,7 +73,7 @@ def _check(rate: ModelRate | RateTier, owner: str) -> None:
         raise ValueError(f"{owner}: `cached` is {rate.cached}, which is more than `input` ({rate.input})")
 
 
-# The first entry that matches the name of a model gives its prices.
+# The prices of a model are those of the first entry that matches the model's name.
 PriceTable = Sequence[ModelRate]
 
 
@@ -113,8 +113,8 @@ def names_of(model: str) -> Iterator[str]:
 
 
 def rates_in(table: PriceTable, model: str, tokens_in: int) -> Rates | None:
-    """Return the prices of `model` in this table, for a request with `tokens_in` input tokens. None
-    if no entry of the table matches the model.
+    """Return the prices of `model` in this table, for a request with `tokens_in` input tokens.
+    Return None if no entry of the table matches the model.
 
     >>> rates_in([ModelRate(model="gemini-9*", input=1, output=2)], "gemini-9-pro", 10)
     Rates(input=Decimal('1'), cached=Decimal('1'), output=Decimal('2'))
@@ -183,8 +183,8 @@ def _parse(data: bytes) -> Any:
 
 
 def _models(value: Any) -> Any:
-    """Return the entries of a price table: the value of its key `models`. Raises
-    `ValueError` if there is another key. A value that is not a dict is returned unchanged.
+    """Return the entries of a price table: the value of its key `models`. Raises `ValueError` if
+    the table has another key. A value that is not a dict is returned unchanged.
     """
     if not isinstance(value, dict):
         return value

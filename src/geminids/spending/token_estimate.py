@@ -14,14 +14,14 @@ BYTES_PER_TOKEN = 4
 # counted as text.
 _PICTURE_TOKENS = 258
 _MEDIA = b'"inlineData"'
-# The encrypted thoughts of a model. The CLI sends them back with each tool call. They are not
-# counted as text either.
+# The field with the encrypted thoughts of a model. The CLI sends them back with each tool call.
+# They are not counted as text either.
 _SIGNATURE = b'"thoughtSignature"'
 
 
 def counted_bytes(raw: bytes) -> int:
-    """Return the number of bytes in the body of a request that count as text. Divided by
-    `BYTES_PER_TOKEN`, it is an estimate of the request's tokens.
+    """Return the number of bytes in the body of a request that count as text. Divide this number by
+    `BYTES_PER_TOKEN` to estimate the tokens of the request.
 
     The data of a picture is not counted. Instead, each picture counts as many bytes as a text with
     258 tokens. The encrypted thoughts of the model are not counted either.
@@ -44,9 +44,9 @@ def _signature_bytes(raw: bytes, start: int, end: int) -> int:
 
 
 def _strings(raw: bytes, mark: bytes, key: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Find string values in a JSON text that is not parsed. After each occurrence of `mark`, take
-    the next occurrence of `key`, and yield the start and the end of its value in `raw`. `mark` and
-    `key` are field names in quotes; they can be equal.
+    """Find string values in the JSON text `raw`, without parsing it. After each occurrence of
+    `mark`, take the next occurrence of `key`, and yield where its value starts and ends in `raw`.
+    `mark` and `key` are field names in quotes; they can be equal.
 
     A field name inside another string does not match, because its quotes are escaped there. The
     values are base64, which contains no quotes and no backslashes. So each value ends at the next

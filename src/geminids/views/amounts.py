@@ -60,10 +60,10 @@ def tokens(usage: Usage) -> str:
 
 
 def discarded(requests: Sequence[int]) -> str:
-    """Return a sentence that says how many answers of the model the CLI did not use; empty text if
-    there are none.
+    """Return a sentence that says how many answers of the model the CLI did not use. Return an
+    empty string if there are none.
 
-    `requests` are the numbers of the requests whose answers the CLI did not use.
+    `requests` contains the number of the request for each of these answers.
 
     >>> discarded((3,))
     '1 answer was paid for but not used: the CLI asked again'
@@ -88,8 +88,9 @@ def dollars(amount: Decimal) -> str:
 
 
 def money(cost: Cost) -> str:
-    """Format the cost of a run. An estimate starts with "about". The text is empty if a script, not
-    a real model, answered.
+    """Format the cost of a run. An estimate starts with "about".
+
+    Return an empty string if the answers came from a script, not from a real model.
 
     >>> money(Cost(usd=Decimal("0.01234"), basis="estimate", auth_mode="key"))
     'about $0.0123'

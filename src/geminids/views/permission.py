@@ -10,8 +10,10 @@ __all__ = ["AskingView"]
 
 
 class AskingView(ChatView):
-    """Shows a run in the same way as a turn of a chat, but ends with the complete footer, because
-    no other turn follows."""
+    """Shows a run like a turn of a chat, but with the complete footer.
+
+    The footer is complete because no other turn follows.
+    """
 
     within = "run"
 

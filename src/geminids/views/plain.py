@@ -1,4 +1,7 @@
-"""Print the output of a run for other programs: events as JSON lines, the answer, or a dialect."""
+"""Print the output of a run for other programs.
+
+The output is the events as JSON lines, the answer, or the format of another program (a dialect).
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DialectOutput", "flush", "print_answer", "print_events", "print_value"]
 
-# Notices of these kinds are printed to stderr, so that the log of an unattended run shows why it
-# takes long.
+# Notices of these kinds are printed to stderr, so that the log of an unattended run shows why the
+# run takes a long time.
 _WAIT_NOTICES = ("next_attempt", "stall")
 
 
@@ -29,8 +32,10 @@ def print_events(*events: Event) -> None:
 
 
 def print_answer(*events: Event) -> None:
-    """Print the answer of the run, which is in its last event, `Finished`. Notices that explain why
-    the run takes long are printed to stderr."""
+    """Print the answer of the run, which is in its last event, `Finished`.
+
+    Notices that explain why the run takes a long time are printed to stderr.
+    """
     _print_waits(*events)
     if not sys.stdout:
         return
@@ -71,7 +76,7 @@ def flush() -> None:
 class DialectOutput:
     """Prints the events of a run in the format of another program (a dialect).
 
-    After `close`, `last` contains the last piece of the output (the result of `Dialect.finish`).
+    `close` prints the last piece of the output and stores it in `last`.
     """
 
     def __init__(self, encoder: Dialect) -> None:

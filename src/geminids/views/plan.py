@@ -19,9 +19,9 @@ __all__ = ["PlanView", "build_view", "plan_text"]
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """What `--dry-run` shows: how a run would start the CLI.
 
-    `environment` contains the environment variables that differ between the CLI and this process. A
-    value of None means that the CLI does not get this variable. `neutralised` lists the files in
-    the working folder that the run would ignore.
+    `environment` contains the environment variables whose value for the CLI differs from the value
+    in this process. A value of None means that the CLI does not get this variable. `neutralised`
+    lists the files in the working folder that the run would ignore.
     """
 
     release: str | None
@@ -63,7 +63,8 @@ def _text(name: str) -> str:
 
 
 def _changes(env: Mapping[str, str], environ: Mapping[str, str], redactor: Redactor) -> dict[str, str | None]:
-    """Return the variables in `env` that differ from `environ`; None for a removed variable.
+    """Return the variables whose value in `env` differs from the value in `environ`. A variable
+    that is missing in `env` gets the value None.
 
     Secrets are masked. A variable with the name of a secret is always masked, because the redactor
     does not search for short secrets.

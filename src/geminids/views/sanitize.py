@@ -14,10 +14,12 @@ _LINE_END = re.compile(r"\r+(?=\n|\Z)")
 
 
 def clean(text: str) -> str:
-    r"""Remove color codes, and replace all other control characters with visible symbols.
+    r"""Remove color codes, and replace control characters with visible symbols. Tabs and line
+    breaks are kept.
 
-    Each control character is replaced separately, so that an escape sequence has no effect even if
-    half of it is in one text and the rest in the next text.
+    Characters that change the writing direction are removed. Each control character is replaced
+    separately. So an escape sequence has no effect even if its first half is in one text and its
+    second half is in the next text.
 
     >>> clean("\x1b[31mred\x1b[0m\r\n\x1b]0;title\x07")
     'red\n␛]0;title␇'

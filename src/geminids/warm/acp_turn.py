@@ -49,7 +49,8 @@ _SHELL = "run_shell_command"
 class AcpTurn:
     """Sends one prompt to a session, and handles the CLI's messages until the turn ends.
 
-    A second `stop` skips the grace period.
+    After a call of `stop`, the CLI gets a grace period to end the turn itself. If the caller stops
+    the turn a second time, the rest of the grace period is skipped.
     """
 
     def __init__(
@@ -103,8 +104,8 @@ class AcpTurn:
     async def drive(self, blocks: Sequence[Content], began: float | None = None) -> None:
         """Send the prompt and run the turn to its end.
 
-        `began` is the start time for the time-out (monotonic); None means now. If the turn was
-        stopped, none of its tools runs afterwards.
+        `began` is the start time for the time-out (monotonic); None means now. If the turn is
+        stopped, its tools are ended before this method returns.
         """
         process = self._session.process
         self.deadlines.started(began)
@@ -157,7 +158,7 @@ class AcpTurn:
         return ending if gateway is None else gateway.explain(ending, answer=self._recorder.answer)
 
     def facts(self) -> AttemptFacts:
-        """Return how the turn ended, for the result."""
+        """Return the facts about this turn from which the result is built."""
         process = self._session.process
         return AttemptFacts(
             ending=self.ending(),
@@ -176,10 +177,10 @@ class AcpTurn:
         )
 
     def _usage(self) -> Usage | None:
-        """Return the tokens of this turn.
+        """Return the token counts of this turn. Return None if no request was reported.
 
-        Without the gateway, the number of requests is unknown (None), because ACP does not report
-        the requests of the CLI's model router.
+        Without the gateway, the number of requests in the counts is None (unknown), because ACP
+        does not report the requests of the CLI's model router.
         """
         usage = usage_of_requests(self._recorder.requests)
         if usage is None or self._gateway is not None:
@@ -195,8 +196,8 @@ class AcpTurn:
 
     def on_update(self, update: Update | Unknown) -> None:
         self.deadlines.note_output(stdout=True)
-        # Read the session file (the journal) first: it contains the results of tools before the
-        # next answer begins, and ACP does not report all of them.
+        # Read the session file (the journal) first. It contains the results of tools before the
+        # next answer begins, and ACP does not report all these results.
         self._sources.journal.look()
         self._add(self._updates.translate(update))
 
@@ -245,7 +246,7 @@ class AcpTurn:
         self._sources.emit(events)
 
     def _situation(self) -> Situation | None:
-        """Return what is currently known about the turn, or None after a stop.
+        """Return what is currently known about the turn. Return None if the turn is being stopped.
 
         The stall watch, which explains why the CLI is silent, calls this method.
         """
@@ -334,7 +335,7 @@ class _TurnShells:
     def started(self, call_id: str, *, now: bool = False) -> None:
         """Record the start of a shell command.
 
-        `now` is True if the command has just received our permission, and so cannot have started
+        `now` is True if the command has just received our permission. It then cannot have started
         earlier.
         """
         self._open[call_id] = None
@@ -347,7 +348,7 @@ class _TurnShells:
     def update(self) -> None:
         """Record which shell commands have ended.
 
-        Also record the process groups that the session file names for shell commands.
+        Also record the process groups of shell commands that the session file contains.
         """
         shells, session_id = self._session.process.shells, self._session.session_id
         for group in self._journal_translator.groups:
@@ -359,11 +360,11 @@ class _TurnShells:
 
     @property
     def oldest_start(self) -> float | None:
-        """The start time of the oldest shell command that still runs, or None."""
+        """The start time of the oldest running shell command; None if no command is running."""
         return self._session.process.shells.running_since(self._session.session_id)
 
     def pids(self) -> set[int]:
-        """Return the process ids that certainly belong to tools of this chat.
+        """Return the ids of the processes that certainly belong to tools of this chat.
 
         This method is called from another thread.
         """

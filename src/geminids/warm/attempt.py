@@ -41,7 +41,7 @@ class WarmAttempt:
     """One attempt to answer a prompt.
 
     It sends the prompt to the conversation's session in a warm process. If the conversation cannot
-    have such a session, the attempt runs headless, with a CLI process of its own.
+    have such a session, the attempt runs headless: it starts its own CLI process.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class WarmAttempt:
     ) -> None:
         """Create the attempt. `drive` runs it.
 
-        `blocks` is the encoded prompt, if the caller has it already. `is_started_emitted` is True
-        if the event `Started` was already emitted.
+        `blocks` is the encoded prompt; None means that the attempt encodes the prompt.
+        `is_started_emitted` is True if the event `Started` was already emitted.
         """
         self._conversation = conversation
         self._prompt = prompt
@@ -106,10 +106,10 @@ class WarmAttempt:
         await self._continue_headless()
 
     async def _open(self) -> AcpSession | None:
-        """Return the conversation's session, in which this attempt sends its prompt.
+        """Return the conversation's session, to which this attempt sends its prompt.
 
-        Return None if the conversation continues headless. If no session could be opened, or the
-        attempt was stopped in the meantime, `_ending` is set.
+        Return None if the conversation continues headless. Set `_ending` if no session can be
+        opened, or if the attempt is stopped in the meantime. The prompt is then not sent.
         """
         options, conversation = self._options, self._conversation
         session: AcpSession | None = None
@@ -185,10 +185,10 @@ class WarmAttempt:
         recorder.emit([*notices, started])
 
     def _emit_started_of_failure(self) -> None:
-        """Emit `Started` for an attempt that could not send its prompt.
+        """Emit the event `Started` for an attempt that could not send its prompt.
 
-        Do nothing for the first attempt, or if `Started` was already emitted. Every later attempt
-        must emit this event.
+        Every attempt after the first must emit this event. Do nothing for the first attempt, or if
+        the event was already emitted.
         """
         if self._is_started_emitted or self._recorder.attempt == 1:
             return

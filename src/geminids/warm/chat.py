@@ -68,8 +68,8 @@ class ChatHost(ProcessProvider, Protocol):
 class Chat:
     """One conversation. `Pool.chat` creates it.
 
-    Leaving its `async with` block stops its turn and, unless the option `leftovers` keeps them,
-    ends shell commands that run in the background.
+    Leaving its `async with` block stops its turns. It also ends shell commands that run in the
+    background, unless the option `leftovers` is `keep`.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class Chat:
 
     @property
     def session_id(self) -> str | None:
-        """The id of the conversation's current session.
+        """The id of the conversation's current session; None before the first session is open.
 
-        It changes when the conversation is handed over, as text, to a new session.
+        The id changes when the conversation is handed over, as text, to a new session.
         """
         return self._conversation.session_id
 
@@ -131,8 +131,8 @@ class Chat:
     def send(self, prompt: str, **fields: Any) -> ChatTurn:
         """Send a prompt and return the turn. Iterate over the turn to get its events.
 
-        `fields` are options for this turn only. Only one turn runs at a time: a second one waits
-        for the first.
+        `fields` are options for this turn only. Only one turn runs at a time; a second turn waits
+        until the first has ended.
         """
         invalid = [name for name in fields if name not in _TURN_OPTIONS]
         if invalid:
@@ -196,7 +196,11 @@ class Chat:
             turn.stop()
 
     async def close(self) -> None:
-        """Stop the turns, end shell commands in the background, and release the session."""
+        """Stop the turns, and release the session and its process.
+
+        Shell commands that run in the background are ended, unless the option `leftovers` is
+        `keep`.
+        """
         if self._open:
             self._open = False
             self._closed = anyio.Event()

@@ -1,4 +1,4 @@
-"""One turn of a chat: the object with which a caller reads its events and its result."""
+"""One turn of a chat. A caller uses it to read the turn's events and its result."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ __all__ = ["ChatTurn"]
 class ChatTurn(EventStream):
     """A turn of a chat.
 
-    It runs even if nobody reads its events. It ends by itself, by `stop`, or when the chat is
-    closed.
+    It runs even if nobody reads its events. It ends when its prompt has been answered or has
+    failed, when `stop` is called, or when the chat is closed.
     """
 
     _name = "turn"
@@ -92,8 +92,8 @@ class ChatTurn(EventStream):
     async def drive(self, turn_lock: anyio.Lock) -> None:
         """Wait for earlier turns, then run this turn to its end.
 
-        `turn_lock` is held by the turn that runs. The turn also ends normally if its caller is
-        cancelled.
+        The running turn holds `turn_lock`. If the caller is cancelled, the turn still runs to its
+        end.
         """
         with anyio.CancelScope(shield=True):
             try:
@@ -135,7 +135,10 @@ class ChatTurn(EventStream):
 
 
 class _TurnStarter:
-    """Creates the attempts to run one turn: in the chat's session or, if it has none, headless."""
+    """Creates the attempts that run one turn.
+
+    An attempt runs in the chat's session, or headless if the chat cannot have a session.
+    """
 
     def __init__(
         self,
@@ -159,9 +162,9 @@ class _TurnStarter:
         return self._conversation.session_id
 
     def first(self, prompt: str, options: Options) -> Attempt:
-        """Create an attempt to run this turn.
+        """Create an attempt that runs this turn.
 
-        This starts no process: the attempt gets its session only when its `drive` is called.
+        No process is started yet: the attempt gets its session only when its `drive` is called.
         """
         return WarmAttempt(
             self._conversation,

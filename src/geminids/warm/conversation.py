@@ -46,13 +46,13 @@ _GOES_HEADLESS = "the conversation continues on the headless transport, resumed 
 class ProcessProvider(Protocol):
     """The interface of the object that gives a conversation its process.
 
-    It is either a pool, or a single run that has its own process.
+    A pool of warm processes implements it, and so does a single run that has its own process.
     """
 
     @property
     def go_on(self) -> GoOn: ...
     def plan_for(self, options: Options, conversation: WarmConversation) -> WarmPlan:
-        """Build the plan, which contains all values that start a warm process and a session in it.
+        """Build the plan: all values that are needed to start a warm process and a session in it.
 
         Raises `Refused` if the options do not allow a warm process.
         """
@@ -60,20 +60,24 @@ class ProcessProvider(Protocol):
     async def acquire_process(self, conversation: WarmConversation) -> tuple[WarmPlan, WarmProcess]:
         """Wait for a process that can take one more session. Return the plan and the process.
 
-        Raises `Refused`, `OSError`, or an error of `WarmProcess.open`.
+        Raises `Refused` if the options do not allow a warm process, and `OSError` if no process can
+        be started. The errors of `WarmProcess.open` are also possible.
         """
 
     async def is_responsive(self, process: WarmProcess) -> bool: ...
     def release_process(self, process: WarmProcess) -> None:
-        """Give back a process that the conversation does not use any more."""
+        """Give back a process that the conversation no longer uses."""
 
 
 class WarmConversation:
     """A conversation. It uses one session at a time.
 
-    The session is in a warm process, or it is stored in a file and a headless run resumes it. After
-    a move to a new session, `handover` is the earlier conversation as text: it is sent before each
-    prompt until the new session has stored it. Otherwise `handover` is "".
+    The session is in a warm process. If no warm process can be used, headless runs resume the
+    session from its file.
+
+    When the conversation moves to a new session, `handover` is the earlier conversation as text. It
+    is sent before each prompt until the new session has stored it. At all other times, `handover`
+    is "".
     """
 
     def __init__(
@@ -89,9 +93,9 @@ class WarmConversation:
     ) -> None:
         """Create a conversation without a session. `open_early` or `take_session` opens one.
 
-        `claim` is the lock on the session, `lease` the access to the gateway. `asks` is True if the
-        caller answers permission requests. `is_reported` is True if the notices about the gateway
-        and about ignored files of the folder were already emitted.
+        `claim` is the lock on the session, and `lease` is the access to the gateway. `asks` is True
+        if the caller answers permission requests. `is_reported` is True if the notices about the
+        gateway and about ignored files of the folder were already emitted.
         """
         self.options = options
         self.environ = environ
@@ -119,9 +123,11 @@ class WarmConversation:
         self._is_reported = is_reported
 
     async def open_early(self) -> None:
-        """Open a session before the first prompt.
+        """Open a session before the first prompt, unless the conversation resumes an earlier
+        session.
 
-        If that fails, the first turn tries again, and reports the reason.
+        If no session can be opened, do not raise an error. The first turn tries again, and reports
+        the reason if it fails too.
         """
         if self._has_history:
             return
@@ -134,8 +140,8 @@ class WarmConversation:
     async def take_session(self) -> AcpSession | None:
         """Return the session for the next prompt, or None if the conversation is now headless.
 
-        If a session must be opened and that fails, raises `TimeoutError`, `Refused`, `OSError` or
-        an error of `WarmProcess.open`.
+        Open a new session if the current one cannot be used. If that fails, raise `TimeoutError`,
+        `Refused`, `OSError` or an error of `WarmProcess.open`.
         """
         if self._is_headless:
             return None
@@ -151,7 +157,9 @@ class WarmConversation:
         return self.session
 
     async def release_process(self) -> None:
-        """Give back the process. If `leftovers` is `end`, first end the session's shells."""
+        """Give back the process. If the option `leftovers` is `end`, first end the session's
+        shells.
+        """
         session, self.session = self.session, None
         process, self.process = self.process, None
         try:
@@ -170,8 +178,8 @@ class WarmConversation:
             await session.process.end_shells(session.session_id, self.options.grace)
         shells.forget(session.session_id)
         if shells.stray_processes():
-            # It is unknown to which chat some processes belong. They end together with the warm
-            # process. New chats would keep the warm process alive, so it gets none.
+            # It is unknown to which chat these processes belong. They are ended together with the
+            # warm process. New chats would keep the warm process alive, so it gets no new chats.
             session.process.retiring = True
 
     def close(self) -> None:
@@ -208,8 +216,8 @@ class WarmConversation:
     async def _move_on(self) -> AcpSession | None:
         """Continue the conversation in a new session, or headless.
 
-        This is needed if the current session cannot be used, or does not contain the whole
-        conversation. Return the new session, or None if the conversation continues headless.
+        Call this if the current session cannot be used, or does not contain the whole conversation.
+        Return the new session, or None if the conversation continues headless.
         """
         level: Level = "info" if self.session is not None and self.session.process.alive else "warning"
         await self.release_process()
@@ -226,9 +234,10 @@ class WarmConversation:
         return self.session
 
     def switch_to_headless(self, refused: Refused) -> bool:
-        """Continue headless, because a warm process refused the options, and return True.
+        """Continue headless, because a warm process refused the options. Return True.
 
-        Return False if a headless run cannot use the options either.
+        Do nothing and return False in two cases: a headless run cannot use the options either, or
+        the conversation has its own environment variables.
         """
         if self.environ is not None or not refused.headless_can:
             # A headless run would use the environment of this process instead of `environ`.
@@ -274,7 +283,7 @@ class WarmConversation:
             self._notices.append(("warning", "session_busy", error.message))
 
     def _has_stored_turns(self) -> bool:
-        """Whether the session has turns to hand over, such as a first turn that was stopped."""
+        """Whether the session contains turns to hand over, such as a stopped first turn."""
         return self.session is not None and self._render_history() is not None
 
     def _render_history(self) -> str | None:
@@ -289,16 +298,18 @@ class WarmConversation:
         """Clear the handover if the session has stored it, so that it is not sent again.
 
         The handover is the earlier conversation as text. It is sent before a prompt. If the API
-        then fails, or the turn is stopped before any answer, the CLI removes both from the session.
+        then fails, or the turn is stopped before any answer, the CLI removes the prompt and the
+        handover from the session. The handover must then be sent again.
         """
         if self.handover and self.session_id is not None:
             is_stored = is_handover_stored(self.session_id, self.options, self.environ)
             self.handover = "" if is_stored else self.handover
 
     async def judge_failed_opening(self, error: Exception) -> Ending:
-        """Return why no session could be opened.
+        """Return the outcome of an attempt for which no session could be opened.
 
-        The reason comes from the CLI's answer, its stderr and its exit code.
+        The outcome contains the reason, which comes from `error`, from the CLI's stderr and from
+        its exit code.
         """
         process = self.process
         if process is None:
@@ -315,10 +326,10 @@ class WarmConversation:
     def attempt_ended(
         self, prompt: str, facts: AttemptFacts, recorder: RunRecorder, *, repeats: bool
     ) -> None:
-        """Record an attempt that has ended in the history of the conversation.
+        """Update the history of the conversation after an attempt has ended.
 
-        `repeats` is True if the next attempt sends the prompt again. Text that hands the
-        conversation over to a new session must then not contain the prompt.
+        `repeats` is True if the next attempt sends the prompt again. If the conversation is then
+        handed over to a new session, the text for that session must not contain the prompt.
         """
         ok = facts.ending.outcome == "success"
         self._repeated_prompt = prompt if repeats else None
@@ -329,7 +340,7 @@ class WarmConversation:
             return
         turns = () if repeats or not facts.was_sent else recorder.turns()
         if any(turn.text or turn.tools for turn in turns):
-            # Only a turn with text or tool calls can be resumed.
+            # A turn without text or tool calls contains nothing to resume.
             self.session_id = facts.session_id or self.session_id
             self._has_history = True
             # The CLI removes a stopped or failed turn from its history. Add it to the next
@@ -341,7 +352,7 @@ class WarmConversation:
     def take_notices(self) -> Sequence[tuple[Level, str, str]]:
         """Return the notices to emit before the next prompt, and clear them.
 
-        A notice is level, code and text.
+        Each notice consists of a level, a code and a text.
         """
         notices, self._notices = self._notices, []
         ignored, self._ignored = self._ignored, ()

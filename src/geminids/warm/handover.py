@@ -1,6 +1,6 @@
 """Write a conversation as one text, so that a new session can continue it.
 
-Such a text is called a handover.
+This text is called a handover.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from geminids.sessions.transcript import PromptEntry, TextEntry, ToolEntry, Tran
 __all__ = ["CutTurn", "append_cut_turns", "is_handover_stored", "render_conversation", "render_session"]
 
 # A handover may use this share of the largest possible prompt. The new prompt and the agent's work
-# need the other part.
+# need the rest.
 _SHARE = 0.75
 _MAX_OUTPUT = 4000
 
@@ -32,7 +32,7 @@ _MODEL, _USER = "you wrote:", "I wrote:"
 class CutTurn(msgspec.Struct, frozen=True):
     """A turn that was stopped or failed.
 
-    The CLI removes such a turn from its history, so the model does not know it.
+    The CLI removes stopped and failed turns from its history, so the model does not know them.
     """
 
     prompt: str
@@ -57,11 +57,11 @@ def render_session(
 
 
 def append_cut_turns(text: str, cut: Sequence[CutTurn]) -> str | None:
-    """Return a handover text with the turns in `cut` added.
+    """Add the turns in `cut` to a handover, and return the new handover.
 
-    A handover is an earlier conversation as text. `text` is one that the new session has not stored
-    yet. `cut` are turns that were stopped or failed. Return None if the result is too long for a
-    prompt.
+    A handover is an earlier conversation as text. `text` is a handover that the new session has not
+    stored yet. `cut` are turns that were stopped or failed. Return None if the result is too long
+    for a prompt.
     """
     return _frame([*split_handover(text)[0], *_cut_pieces(cut, ())])
 
@@ -109,15 +109,15 @@ def _frame(conversation: Sequence[Piece]) -> str | None:
 def _pieces(transcript: Iterable[TranscriptEntry]) -> list[Piece]:
     """Convert a transcript to the pieces of a handover. Each piece is a heading and a text.
 
-    If prompts of the transcript contain an earlier handover, the pieces of that handover come
-    first, and only once.
+    A prompt of the transcript can contain an earlier handover. The pieces of the earlier handover
+    then come first, and only once.
     """
     before: list[Piece] = []
     own: list[Piece] = []
     for entry in transcript:
         if isinstance(entry, PromptEntry):
             earlier, prompt = split_handover(entry.text)
-            # If a prompt was sent again, it contains the same handover again.
+            # If a prompt was sent twice, both copies contain the same handover.
             before = max(before, earlier, key=len)
             own.append(Piece(_USER, "\n".join([prompt, *_missing_files(entry)])))
         elif isinstance(entry, TextEntry):
@@ -130,7 +130,8 @@ def _pieces(transcript: Iterable[TranscriptEntry]) -> list[Piece]:
 def _cut_pieces(cut: Sequence[CutTurn], stored: Sequence[Piece]) -> Iterator[Piece]:
     """Convert turns that were stopped or failed to pieces of text, each with a heading.
 
-    `stored` are the pieces of the stored conversation. A turn whose prompt it contains is omitted.
+    `cut` are the turns, and `stored` are the pieces of the stored conversation. A turn is omitted
+    if `stored` contains its prompt.
     """
     kept = [piece.body.strip() for piece in stored if piece.head == _USER]
     for cut_turn in cut:
@@ -162,7 +163,8 @@ def _tool_pieces(tool: ToolEntry | ToolFinished) -> Iterator[Piece]:
 def _mark_for(pieces: list[Piece]) -> str:
     """Return a random mark that occurs in no piece.
 
-    The mark starts each heading. So no text of the conversation can look like a heading.
+    Each heading of the handover starts with the mark. So no text of the conversation can look like
+    a heading.
     """
     while True:
         mark = f"=={os.urandom(4).hex()}=="

@@ -40,11 +40,11 @@ __all__ = ["GoOn", "Pool", "ProcessStatus"]
 
 _T = TypeVar("_T")
 MEGABYTE = 1024 * 1024
-# If a process has sent nothing for this many seconds, the pool checks that it answers before a chat
-# uses it.
+# If a process has sent nothing for this many seconds, the pool checks that the process answers
+# before a chat uses it.
 _PING_AFTER = 5.0
 _IDLE_CHECK = 0.25
-# The memory of a process is checked each time after this many turns.
+# Check the memory of a process when its number of turns is a multiple of this number.
 _MEMORY_CHECK_TURNS = 10
 
 
@@ -52,7 +52,7 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The status of one warm process.
 
     `memory` is in bytes. `age` and `idle` are in seconds; `idle` is None if the process has chats.
-    `retiring` is True if it gets no new chats.
+    `retiring` is True if the process gets no new chats.
     """
 
     pid: int
@@ -67,17 +67,19 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pool:
-    """Warm processes, which many chats share.
+    """A pool of warm processes that many chats share.
 
     The pool starts at most `size` processes. A process has at most `chats` chats at a time; further
-    chats wait. After `sessions` sessions, after `turns` turns or when it uses more than `memory`
-    bytes, a process retires: it gets no new chats, and stops after its last chat. A process that
-    uses more than twice `memory` is stopped after a turn, if no other turn runs in it, and its
-    chats continue in another process. A process without chats stops after `idle` seconds.
+    chats wait. A process without chats stops after `idle` seconds.
 
-    If the process of a conversation ends, `go_on` says how the conversation continues: with
-    `handover`, a new session receives the conversation as text; with `resume`, a headless run
-    resumes it from the session's file.
+    A process retires after `sessions` sessions, after `turns` turns, or when it uses more than
+    `memory` bytes. A retired process gets no new chats, and stops after its last chat. If a process
+    uses more than twice `memory`, it is stopped after a turn, if no other turn runs in it.
+    Its chats continue in another process.
+
+    `go_on` selects how a conversation continues if its process ends. With `handover`, a new session
+    receives the conversation as text. With `resume`, a headless run resumes the conversation from
+    the session's file.
     """
 
     def __init__(
@@ -221,7 +223,7 @@ class Pool:
         self._tasks.start_soon(work, argument)
 
     def plan_for(self, options: Options, conversation: WarmConversation) -> WarmPlan:
-        """Build the plan, which contains all values that start a warm process and a session in it.
+        """Build the plan: all values that are needed to start a warm process and a session in it.
 
         Raises `Refused` if the options do not allow a warm process.
         """
@@ -248,7 +250,9 @@ class Pool:
     async def acquire_process(self, conversation: WarmConversation) -> tuple[WarmPlan, WarmProcess]:
         """Wait for a process that can take one more chat. Return the plan and the process.
 
-        Raises `Refused`, `OSError`, or an error of `WarmProcess.open`.
+        Raises `Refused` if the options do not allow a warm process, and `OSError` if no process can
+        be started. Raises `TimeoutError`, or an error of `WarmProcess.open`, if the process does
+        not become ready.
         """
         options = conversation.options
         plan = self.plan_for(options, conversation)
@@ -273,14 +277,15 @@ class Pool:
     async def is_responsive(self, process: WarmProcess) -> bool:
         """Return whether the process answers.
 
-        A process that lives and has sent something recently is assumed to answer.
+        A process that has sent something in the last five seconds is not tested. In this case,
+        return whether the process is alive.
         """
         if time.monotonic() - process.last_update_at < _PING_AFTER:
             return process.alive
         return await process.is_responsive()
 
     def turn_ended(self, process: WarmProcess | None) -> None:
-        """Check the limits of a process after a turn. Without a process, do nothing.
+        """Check the limits of a process after a turn. Do nothing if `process` is None.
 
         If the process has reached a limit, it gets no new chats, and stops after its last chat. If
         it uses more than twice the allowed memory, and no turn runs in it, it is stopped at once.
@@ -299,14 +304,14 @@ class Pool:
     def release_process(self, process: WarmProcess) -> None:
         """Record that a chat has left the process.
 
-        If the process has reached a limit, or was started with the gateway token of one chat (in an
-        environment variable), it gets no new chats, and stops after its last chat.
+        A process that has reached a limit gets no new chats, and stops after its last chat. The
+        same applies to a process that has the gateway token of one chat in its environment.
         """
         key = id(process)
         self._chat_counts[key] = max(0, self._chat_counts.get(key, 0) - 1)
         has_chat_token = process.plan.route.kind == "gateway" and not process.plan.signs_in_sessions
         if has_chat_token or process.sessions >= self._sessions or process.memory() > self._memory:
-            # With a chat's own token in its environment, no other chat can use the process.
+            # No other chat can use a process that has one chat's token in its environment.
             process.retiring = True
         if not self._chat_counts[key]:
             self._idle_since[key] = time.monotonic()
@@ -319,10 +324,12 @@ class Pool:
     # Start and stop processes.
 
     def _find_process(self, plan: WarmPlan) -> WarmProcess | None:
-        """Return the process with the fewest chats of those that fit the plan, or else a new one.
+        """Return a process for the plan: among the processes that fit, the one with the fewest
+        chats.
 
-        Return None if the pool is full. One process without chats, if there is one, is then
-        stopped, so that a new process can start later.
+        If no process fits, start a new process and return it. If the pool is full, return None, and
+        stop one process that has no chats, if there is one. A new process can start when that
+        process has ended.
         """
         fitting = [
             process
@@ -347,7 +354,7 @@ class Pool:
         assert self._tasks is not None
         options = self.options
         cli = spawn_warm(plan)
-        from geminids.warm.acp.process import WarmProcess  # imported late (psutil): the CLI already loads
+        from geminids.warm.acp.process import WarmProcess  # imported while the CLI loads
 
         process = WarmProcess(plan, cli, grace=options.grace, line_limit=options.line_limit)
         if self._gateway_lease is not None:
@@ -367,9 +374,9 @@ class Pool:
             self._report_ended(process)
 
     def _report_ended(self, process: WarmProcess) -> None:
-        """Emit a notice about processes that were ended together with a warm process.
+        """Emit a notice about the processes that were ended together with a warm process.
 
-        It is unknown which chat started them, so a chat may still have used them.
+        The pool does not know which chat started them, so a chat may still have used them.
         """
         others = [ended for ended in process.ended if ended.pid != process.pid]
         if others and self._on_notice is not None:

@@ -1,7 +1,8 @@
 """Find out which chat started a process.
 
-The environment does not show this, because all processes that a warm process starts have the same
-mark (a variable) in their environment. Some of them outlive the tool that started them.
+The environment of a process does not show this: all processes that a warm process starts have the
+same mark (a variable) in their environment. The parent process does not always show it either,
+because some processes outlive the tool that started them.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ __all__ = ["ShellTracker"]
 
 # The kernel rounds the start time of a process down to hundredths of a second.
 _CLOCK_TOLERANCE = 0.03
-# A tool starts before the CLI reports it. If its call id contains no time, assume that it started
-# at most this many seconds before.
+# A tool starts before the CLI reports it. If its call id contains no time, assume that the tool
+# started at most this many seconds before the report.
 _NOTICE_DELAY = 0.5
 _CALL_TIME = re.compile(r"[-_](\d{13})[-_]\d+\Z")
 # A time in a call id is not trusted if it is more than this many seconds ago.
@@ -35,8 +36,10 @@ class ShellTracker:
 
     A process belongs to a chat in three cases: it is in the process group of one of the chat's
     tools, it descends from a process of the chat, or it started while only this chat ran a shell
-    tool. Processes in the operating system's session of the warm process (an MCP server, git) are
-    not tools.
+    tool.
+
+    Processes in the same operating system session as the warm process, such as an MCP server or
+    git, are not tools.
     """
 
     def __init__(self, pid: int, mark: Mark) -> None:
@@ -49,7 +52,7 @@ class ShellTracker:
     def shell_started(self, chat: str, call_id: str, *, now: bool = False) -> None:
         """Record the start of a shell tool.
 
-        `now` is True if the tool has just received our permission, and so cannot have started
+        `now` is True if the tool has just received our permission. It then cannot have started
         earlier.
         """
         span = [time.time() - _CLOCK_TOLERANCE if now else _earliest_start(call_id), float("inf")]
@@ -74,25 +77,28 @@ class ShellTracker:
         return chat in self._spans
 
     def processes_of(self, chat: str, since: float = 0.0) -> list[psutil.Process]:
-        """Return the chat's running processes that started at `since` (Unix time) or later."""
+        """Return the running processes that belong only to this chat.
+
+        `since` is a Unix time: processes that started earlier are left out.
+        """
         own = [process for process, owners in self._owners() if owners == {chat}]
         return [process for process in own if not since or _start_time(process) >= since]
 
     def running_since(self, chat: str) -> float | None:
-        """Return the start time of the chat's oldest tool that still runs, or None if none runs."""
+        """Return the start time of the chat's oldest running tool; None if no tool is running."""
         return min((span[0] for (owner, _), span in self._open.items() if owner == chat), default=None)
 
     def unclear_processes(self) -> list[psutil.Process]:
-        """Return the processes that may belong to several chats or to none.
+        """Return the processes that may belong to several chats, or to no chat.
 
-        They end together with the warm process.
+        They are ended together with the warm process.
         """
         return [process for process, owners in self._owners() if len(owners) != 1]
 
     def stray_processes(self) -> list[psutil.Process]:
-        """Return processes of an unknown chat that do not descend from the warm process.
+        """Return the processes of `unclear_processes` that do not descend from the warm process.
 
-        Daemons are an example. These processes are a part of `unclear_processes`.
+        Daemons are an example.
         """
         return [process for process in self.unclear_processes() if self._pid not in _parents(process)]
 
@@ -126,7 +132,8 @@ class ShellTracker:
 def _earliest_start(call_id: str) -> float:
     """Return the earliest time at which a tool can have started.
 
-    A call id usually contains the time at which the model called the tool.
+    A call id usually contains the time at which the model called the tool. If it contains no recent
+    time, return the time half a second ago.
     """
     now = time.time()
     match = _CALL_TIME.search(call_id)
@@ -150,7 +157,7 @@ def _tool_processes(pid: int, mark: Mark) -> Iterable[psutil.Process]:
 
 
 def _start_time(process: psutil.Process) -> float:
-    """Return the start time of a process by our own clock.
+    """Return the start time of a process by our own clock, or 0.0 if the process has exited.
 
     The value of psutil can be off by a second, because psutil rounds the boot time to seconds.
     """

@@ -1,6 +1,7 @@
 """Use a warm process for a single run.
 
-A run that asks for permission needs one, because a headless CLI cannot ask.
+A run that asks for permission needs a warm process, because a headless CLI cannot ask for
+permission.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ class SingleRun:
     def first(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> WarmAttempt | str:
         """Start the process and return the first attempt.
 
-        If this run cannot use a warm process, return the reason as text. Raises `Refused` or
-        `OSError`.
+        If this run cannot use a warm process but can run headless, return the reason as text.
+        Raises `Refused` if the run cannot start at all, and `OSError` if a file cannot be written
+        or the process cannot be started.
         """
         reason = why_not_warm(options)
         if reason is None and is_command(prompt) and not options.literal:
@@ -88,7 +90,8 @@ class SingleRun:
         if (notice := route_notice(plan.route)) is not None:
             recorder.emit_notice(*notice)
         process = self._spawn(plan, options)
-        # Imported late, because it imports anyio: now the CLI loads at the same time.
+        # Imported only now, because it imports anyio. The CLI was started before, and loads at the
+        # same time.
         from geminids.warm.conversation import WarmConversation
 
         self._conversation = conversation = WarmConversation(
@@ -111,7 +114,7 @@ class SingleRun:
         return self._make_attempt(prompt, options, resume_headless, blocks)
 
     def next(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> WarmAttempt:
-        """Create a further attempt in the same conversation."""
+        """Create another attempt in the same conversation."""
         return self._make_attempt(prompt, options, resume_headless)
 
     def _make_attempt(
@@ -123,8 +126,8 @@ class SingleRun:
     ) -> WarmAttempt:
         """Create an attempt.
 
-        `blocks` is the encoded prompt. Only the first attempt gets it, and the event `Started` of
-        that attempt was already emitted.
+        `blocks` is the encoded prompt. Only the first attempt gets it; the event `Started` of the
+        first attempt was already emitted.
         """
         from geminids.warm.attempt import WarmAttempt  # imported late: it imports anyio
 
@@ -146,7 +149,7 @@ class SingleRun:
         self._conversation.attempt_ended(prompt, facts, self._recorder, repeats=repeats)
 
     async def open(self) -> None:
-        """Start to read the messages of the process."""
+        """Start reading the messages of the process."""
         import anyio
 
         self._tasks = anyio.create_task_group()
@@ -156,7 +159,7 @@ class SingleRun:
     async def close(self) -> tuple[EndedProcess, ...]:
         """End the CLI and all its processes.
 
-        Return the processes that had to be terminated, without the CLI itself.
+        Return the processes that had to be terminated. The CLI itself is not among them.
         """
         import anyio
 
@@ -207,7 +210,8 @@ class SingleRun:
 
     def _spawn(self, plan: WarmPlan, options: Options) -> WarmProcess:
         cli = spawn_warm(plan)
-        # Imported late, because it imports anyio and psutil: now the CLI loads at the same time.
+        # Imported only now, because it imports anyio and psutil. The CLI was started before, and
+        # loads at the same time.
         from geminids.warm.acp.process import WarmProcess
 
         process = WarmProcess(plan, cli, grace=options.grace, line_limit=options.line_limit)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
-from geminids.gemini.protocol.journal.replay import blocks, skeleton
+import pytest
+
+from geminids.gemini.protocol.journal.records import decode_legacy_message
+from geminids.gemini.protocol.journal.replay import blocks, replay, skeleton
 
 _MESSAGES = [{"id": "a", "content": "    {\n    }"}, {"id": "b", "nested": {"messages": [{"id": "no"}]}}]
 _WHOLE = json.dumps({"sessionId": "s", "messages": _MESSAGES, "more": [{"id": "c"}]}, indent=2).encode()
@@ -34,3 +37,14 @@ def test_a_cut_off_message() -> None:
 def test_invalid_skeletons() -> None:
     """`skeleton` is None for broken JSON, other JSON and an object without a session."""
     assert [skeleton(text) for text in (b"{", b"[]", b"{}", b'{"sessionId":')] == [None] * 4
+
+
+@pytest.mark.parametrize("stored_id", [5, None, ["a"], {}])
+def test_an_id_of_the_wrong_type(stored_id: object) -> None:
+    """A message whose id is not a string gets an empty id, or is left out of the conversation."""
+    message = {"id": stored_id, "type": "user", "content": "hello"}
+    decoded = decode_legacy_message(json.dumps(message).encode())
+    assert decoded is not None
+    assert (decoded.id, decoded.text) == ("", "hello")
+    conversation = replay([json.dumps({"sessionId": "s", "messages": [message]}).encode()])
+    assert [kept.text for kept in conversation.messages if kept.id] == []

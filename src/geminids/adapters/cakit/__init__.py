@@ -1,4 +1,4 @@
-"""cakit's interface: install a release, run a prompt, and get one record about the run.
+"""cakit's interface: install a release of Gemini CLI, run a prompt, and get one record of the run.
 
 from geminids.adapters import cakit
 

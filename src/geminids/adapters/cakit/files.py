@@ -41,13 +41,14 @@ def _log_warning(message: str) -> None:
 class RecordFiles:
     """A private folder with the files of one run, and the functions that write them.
 
-    While the run goes on, `add_stdout` and `add_stderr` write what the CLI prints, to one file each.
-    At the end, both become `output.log`: stdout, and stderr below a separator line. The CLI itself
-    writes `telemetry.log`. Folders have mode 0700, files 0600.
+    During the run, `add_stdout` and `add_stderr` write the CLI's stdout and stderr to separate
+    files. At the end, `finish_output` combines these two files in `output.log`: stdout, and stderr
+    below a separator line. The CLI itself writes `telemetry.log`. Folders have mode 0700, files
+    0600.
     """
 
     def __init__(self, parent: str | Path | None = None, *, warn: Warn = _log_warning) -> None:
-        """Create the folder below `parent`. Without `parent`, create it below `records` in
+        """Create the folder below `parent`. If `parent` is None, create it below `records` in
         geminids' data folder.
 
         `warn` is called with a message for each file that cannot be written.
@@ -62,20 +63,22 @@ class RecordFiles:
         self._is_incomplete = False
 
     def add_stdout(self, line: str, events: Sequence[Event]) -> None:
-        """Write a line of stdout. Pass this function to the run as `on_line`."""
+        """Write a line of the CLI's stdout to its file. Pass this method to the run as its callback
+        `on_line`."""
         self._add(self.output, line + "\n")
 
     def add_stderr(self, text: str) -> None:
-        """Write a piece of stderr. Pass this function to the run as `on_stderr`."""
+        """Write a piece of the CLI's stderr to its file. Pass this method to the run as its
+        callback `on_stderr`."""
         self._add(self._stderr, text)
 
     def finish_output(self, redact: Redact) -> str | None:
-        """Write the final `output.log`, and return its text; None if some of the output could not
-        be written.
+        """Write the final `output.log` and return its text. Return None if some of the output could
+        not be written.
 
-        `redact` is the function that masks secrets. Secrets inside a single line are masked
-        already; here, it masks those that begin in one piece of the model's text and end in the
-        next.
+        `redact` is the function that masks the secrets in a text. Secrets inside a single line are
+        already masked. This method also masks secrets that begin in one piece of the model's text
+        and end in a later piece.
         """
         for file in self._open.values():
             try:
@@ -97,18 +100,21 @@ class RecordFiles:
         return None if self._is_incomplete else output
 
     def write_output(self, output: str) -> str | None:
-        """Write `output.log` and return its path; None if it cannot be written."""
+        """Write `output` to `output.log` and return the path; return None if the file cannot be
+        written."""
         return self._write(self.output, output, "the output of the CLI")
 
     def write_trajectory(self, trajectory: str) -> str | None:
-        """Write `trajectory.log` and return its path; None if it cannot be written."""
+        """Write `trajectory` to `trajectory.log` and return the path; return None if the file
+        cannot be written."""
         return self._write(self.trajectory, trajectory, "the trajectory")
 
     def finish_telemetry(self, redact: Redact) -> str | None:
         """Mask secrets in `telemetry.log` and return its path.
 
         If the CLI wrote nothing to the file, remove the file and return None. This happens if a run
-        fails, because the CLI then exits before it writes its telemetry.
+        fails, because the CLI then exits before it writes its telemetry. Also remove the file and
+        return None if the file cannot be read or rewritten.
         """
         try:
             telemetry = _read(self.telemetry)
@@ -156,11 +162,12 @@ class RecordWriter:
     """Collects the events of a run. At the end, it writes the files of the run record and builds
     the record.
 
-    This class has the interface `Dialect`: `finish` returns the record as JSON.
+    This class implements the interface `Dialect`: `finish` returns the record as JSON.
     """
 
     def __init__(self, files: RecordFiles, run: Run | None = None) -> None:
-        """`run` is the run that writes the CLI's output to `files`.
+        """Create a writer for the record of one run. `run` is the run that writes the CLI's output
+        to `files`.
 
         If the events come from a recording, `run` is None, because a recording does not contain the
         output.
@@ -178,7 +185,7 @@ class RecordWriter:
         return record_dialect.encode(self.record())
 
     def record(self) -> Record:
-        """Write the files and return the record. Call it once, after the last event."""
+        """Write the files and return the record. Call this method once, after the last event."""
         record = self._encoder.record()
         if self._run is not None:
             record = self._with_output(record, self._run)
@@ -208,7 +215,8 @@ def write_report_files(record: Record, files: RecordFiles) -> Record:
 
 
 def refused_record(files: RecordFiles, error: OptionsError) -> Record:
-    """Return the record of a run that was not started because an option is invalid."""
+    """Write the files of a run that was not started because an option is invalid, and return the
+    record of this run."""
     output = files.write_output("")
     record = Record(exit_code=2, error=f"bad_option: {error}", output_path=output, raw_output="")
     return _with_trajectory(record, files, of_events(()))
@@ -264,10 +272,11 @@ def _masked(stdout: str, redact: Redact) -> Iterator[str]:
 
 
 def _joined(lines: list[str], pieces: list[str], first: dict[str, Any], redact: Redact) -> list[str]:
-    """Return `lines` (consecutive messages), or one line with the masked text if they contain a
-    secret.
+    """Return one line with the masked text if the joined text of `lines` contains a secret.
+    Otherwise return `lines` unchanged.
 
-    `pieces` are the texts of the messages, and `first` is the first message, decoded.
+    `lines` are consecutive messages, `pieces` are the texts of these messages, and `first` is the
+    first message, decoded.
     """
     text = "".join(pieces)
     if (masked := redact(text)) == text:
@@ -301,8 +310,8 @@ def _new_file(path: Path) -> BufferedWriter:
 
 
 def _write_new(path: Path, text: str) -> None:
-    """Create a file with the contents `text`. If the contents cannot be written, remove the file
-    again. Raises OSError."""
+    """Create a file with the contents `text`. Raises `OSError` if the file already exists or cannot
+    be written. An incomplete file is removed."""
     with _new_file(path) as file:
         try:
             file.write(text.encode("utf-8", "replace"))

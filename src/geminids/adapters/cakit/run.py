@@ -1,4 +1,4 @@
-"""Install a release of Gemini CLI; run a prompt, and write a record of the run."""
+"""Install a release of Gemini CLI, or run a prompt and write a record of the run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ __all__ = ["install", "run", "run_sync"]
 
 
 def install(version: str = "latest", *, places: Places | None = None) -> Gemini:
-    """Install an npm version or tag of Gemini CLI. Return the CLI, with its `version` and `entry`.
+    """Install a release of Gemini CLI from npm. Return the installed CLI, with its `version` and
+    `entry`.
 
-    Releases are installed side by side in `places`, geminids' data folder, never in the global npm
-    packages. The installed CLI is started once to verify its version. To run this release, pass the
-    option `gemini`: `run(prompt, gemini="0.61.0")`.
+    `version` is a version number or an npm tag. Releases are installed side by side in geminids'
+    data folder (`places`), never in the global npm packages. The installed CLI is started once to
+    verify its version. To run this release, pass the option `gemini`:
+    `run(prompt, gemini="0.61.0")`.
 
     Raises `InstallFailed` if there is no such version, or if the version cannot be downloaded.
     """
@@ -37,14 +39,16 @@ def install(version: str = "latest", *, places: Places | None = None) -> Gemini:
 async def run(
     prompt: str, options: Options | None = None, /, *, record_dir: str | Path | None = None, **fields: Any
 ) -> Record:
-    """Run the agent to its end and return the record of the run, also if the run failed.
+    """Run the agent until it ends, and return the record of the run, even if the run failed or an
+    option is invalid.
 
     `fields` are fields of `Options`, such as `images`, `videos`, `cwd`, `model` and `env_file`.
-    Without `options`, the agent may use all tools, as with cakit: `approval` is `yolo` unless you
-    set it. With `options`, their `approval` is used.
+    Without `options`, `approval` is `yolo` unless you set it: the agent may use all tools, as with
+    cakit. With `options`, their `approval` is used.
 
-    The files of the record are in a new folder below `record_dir` or, if that is None, below
-    `records` in geminids' data folder. Raises `GeminidsError` if the new folder cannot be created.
+    The files of the record are written to a new folder. This folder is below `record_dir` or, if
+    that is None, below `records` in geminids' data folder. Raises `GeminidsError` if the new folder
+    cannot be created.
     """
     files = RecordFiles(record_dir)
     try:
@@ -79,7 +83,8 @@ def run_sync(
 
 
 def _open(prompt: str, options: Options | None, fields: dict[str, Any], files: RecordFiles) -> Run:
-    """Open a run that writes the CLI's output to `files`. Raises `OptionsError`."""
+    """Create a run that writes the CLI's output to `files`, but do not start it yet. Raises
+    `OptionsError` if an option is invalid or `on_permission` is set."""
     if fields.get("on_permission") is not None:
         problem = "cannot be used here: a process that asks for permission does not print its output"
         raise OptionsError([("on_permission", problem)])
@@ -99,8 +104,8 @@ async def _drive(handle: Run, files: RecordFiles) -> Record:
             while (batch := await handle.next_batch()) is not None:
                 writer.feed(batch)
     except BaseException:
-        # The caller was cancelled and gets no record, but the files say what happened until then.
-        # The run has ended: all its events are there, and nothing waits.
+        # The caller was cancelled and gets no record, but the files show what happened until then.
+        # The run has ended, so all its remaining events are available without waiting.
         while is_entered and (batch := await handle.next_batch()) is not None:
             writer.feed(batch)
         writer.record()

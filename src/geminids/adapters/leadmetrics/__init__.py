@@ -80,7 +80,7 @@ __all__ = [
     "validate_config",
 ]
 
-# The constants have the names that they have in the document.
+# Leadmetrics' documentation uses these names for the constants.
 type = TYPE
 label = LABEL
 default_model = DEFAULT_MODEL

@@ -72,22 +72,21 @@ async def test_environment(
 ) -> AdapterEnvironmentTestResult:
     """Check everything that a run with this configuration needs, then ask the model to say hello.
 
-    Never raises. The result contains no secrets. The model is not asked if `probe` is False, or if
-    the checks found a problem that prevents a run. A missing sign-in is not such a problem, because
-    the CLI may have a key in the keychain, where geminids cannot see it. The model must answer
-    within the configuration's `helloProbeTimeoutSec`.
+    This function does not raise. The result contains no secrets. The model is not asked if `probe`
+    is False, or if the checks found a problem that prevents a run. A missing sign-in is not such a
+    problem, because the CLI may have a key in the keychain, where geminids cannot see it. The model
+    must answer within the configuration's `helloProbeTimeoutSec`.
     """
     options, limit, problems = _options(config)
-    # Only a run has values for a template.
+    # The values for the template are known only in a run, so check without the template.
     options = msgspec.structs.replace(options, template=None)
     findings = {check.code: check for check in await check_environment(options)}
     cli, version = findings.get("cli"), findings.get("cli_version")
     if cli is not None and cli.level == "ok" and (version is None or version.level != "error"):
         findings["cli"] = await _start_cli(cli, options)
     if any(problem.code == "gemini_cwd_invalid" for problem in problems):
-        findings.pop(
-            "cwd", None
-        )  # `problems` has this error already. The check was made with the folder "." instead.
+        # `problems` already contains this error. The check used the folder "." instead.
+        findings.pop("cwd", None)
     checks = [*problems, *_specified_checks(findings, options), *_other_checks(findings.values())]
     if probe and _is_ready(checks, findings):
         probed = await _probe(probe_options(options, limit))
@@ -98,7 +97,8 @@ async def test_environment(
 
 
 async def _start_cli(found: Check, options: Options) -> Check:
-    """Start the CLI with `--version`. Return `found` if it starts, else a check with an error."""
+    """Start the CLI with `--version`. Return `found` if the CLI starts; otherwise return a check
+    with an error."""
     # Imported late: `execute` imports this package, and starts the CLI before it imports anyio.
     import anyio
 
@@ -124,9 +124,10 @@ test_environment.__test__ = False  # type: ignore[attr-defined]
 
 
 def _options(config: Config | GeminiLocalConfig) -> tuple[Options, float, list[AdapterCheck]]:
-    """Return the options of a run, the time limit of the probe, and the problems of the configuration.
+    """Return three values: the options of a run, the time limit of the probe (a short test run),
+    and the problems of the configuration.
 
-    If fields are invalid, the options do not contain them, so that the other checks can still be made.
+    Invalid fields are left out of the options, so that the other checks can still be made.
     """
     given: Config = msgspec.to_builtins(config) if isinstance(config, GeminiLocalConfig) else config
     try:
@@ -165,9 +166,10 @@ def _problem(name: str, text: str) -> AdapterCheck:
 
 
 def _specified_checks(findings: dict[str, Check], options: Options) -> list[AdapterCheck]:
-    """Return the checks of the folder, the instructions file, the CLI and the sign-in.
+    """Convert the checks of the folder, the instructions file, the CLI and the sign-in to adapter
+    checks.
 
-    Leadmetrics and Paperclip define the codes of these checks.
+    Leadmetrics and Paperclip define the codes of these adapter checks.
     """
     cwd, cli, auth = findings.get("cwd"), findings.get("cli"), findings.get("auth")
     converted = []
@@ -192,8 +194,8 @@ def _specified_checks(findings: dict[str, Check], options: Options) -> list[Adap
 
 
 def _other_checks(findings: Iterable[Check]) -> list[AdapterCheck]:
-    """Return the warnings and errors of `geminids doctor` that `_specified_checks` does not handle.
-    Each gets a code that geminids defines.
+    """Convert the warnings and errors of `geminids doctor` that `_specified_checks` does not
+    handle. Each gets a code that geminids defines.
 
     The check `plan` is an error if geminids would refuse to start a run.
     """
@@ -213,8 +215,8 @@ def _is_ready(checks: list[AdapterCheck], findings: dict[str, Check]) -> bool:
 
 
 def _signed_in(check: AdapterCheck) -> AdapterCheck:
-    """If the check is the error that a sign-in is missing, lower its level to `info`, because the
-    probe (a short test run) could sign in. Return any other check unchanged."""
+    """Lower the level of `check` to `info` if it is the error that a sign-in is missing, because
+    the probe (a short test run) has signed in. Return any other check unchanged."""
     if check.code != _NO_KEY or check.level != "error":
         return check
     return AdapterCheck(code=check.code, level="info", message=f"{check.message}; but the probe signed in")
@@ -237,8 +239,8 @@ async def _probe(options: Options) -> AdapterCheck:
 def _judge_probe(result: Result) -> AdapterCheck:
     """Return the check that describes the result of a probe (a short test run).
 
-    If several of these apply, the first one is reported: used-up quota, time-out, an answer, failed
-    sign-in, any other failure.
+    The first of these that applies is reported: used-up quota, time-out, an answer, failed sign-in,
+    any other failure.
     """
     kind = result.failure.kind if result.failure else None
     took = f"{result.duration_ms / 1000:.1f} s"
@@ -282,6 +284,6 @@ def _convert(check: Check | None, code: str, level: Level) -> AdapterCheck:
 
 
 def _line(text: str | None) -> str | None:
-    """Return the text on one line, cut to 240 characters."""
+    """Return the text on one line, cut to 240 characters. Return None if there is no text."""
     line = " ".join((text or "").split())
     return (line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 1] + "…") or None

@@ -30,7 +30,7 @@ __all__ = [
 TIMEOUT = 120.0
 GRACE = 5.0
 
-# Maps the names in their documentation to the names of our options.
+# Maps the field names in Leadmetrics' documentation to the names of our options.
 DOCUMENTED = {
     "cwd": "cwd",
     "model": "model",
@@ -45,7 +45,8 @@ DOCUMENTED = {
 _THEIR_NAMES = {ours: theirs for theirs, ours in DOCUMENTED.items()}
 # The orchestrator sets these for each run, in `runtime` and `context`; `make_cwd` is always on.
 _RUN_FIELDS = {"resume", "session_id", "fresh", "variables", "make_cwd"}
-# Fields of Paperclip that we do not support, with the values that make no difference.
+# Fields of Paperclip that we do not support. The listed values are accepted, because they would
+# change nothing.
 _IGNORED: dict[str, tuple[object, ...]] = {
     "extraArgs": ([],),
     "args": ([],),
@@ -107,8 +108,9 @@ class GeminiLocalConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 def build_config(form: Config) -> GeminiLocalConfig:
     """Build a configuration from the values of a form, or from a stored object.
 
-    Raises one `OptionsError` with all problems. Numbers and switches may be text. Empty text means that
-    the field is not set. Any option of geminids may be a field, for example `maxTurns` or `max_turns`.
+    If values are invalid, raises one `OptionsError` with all problems. Numbers and switches may be
+    text. Empty text means that the field is not set. Any option of geminids may be a field, for
+    example `maxTurns` or `max_turns`.
 
     >>> build_config({"cwd": ".", "timeoutSec": "60", "yolo": "on", "model": ""}).timeout_sec
     60.0
@@ -149,7 +151,7 @@ def validate_config(config: Config | GeminiLocalConfig) -> tuple[Problem, ...]:
 
 
 def options_of(config: Config | GeminiLocalConfig) -> Options:
-    """Return the options of geminids for a configuration. These options also make a run create the
+    """Return the options of geminids for a configuration. With these options, a run creates the
     folder `cwd` if it does not exist.
 
     Raises `OptionsError` if the configuration is invalid.
@@ -158,7 +160,7 @@ def options_of(config: Config | GeminiLocalConfig) -> Options:
 
 
 def config_name(option: str) -> str:
-    """Return the field name for an option of geminids.
+    """Return the name of the configuration field for an option of geminids.
 
     >>> config_name("timeout"), config_name("max_turns")
     ('timeoutSec', 'maxTurns')
@@ -199,8 +201,11 @@ def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
 
 
 def _flat(config: Config | GeminiLocalConfig) -> tuple[dict[str, object], list[tuple[str, str]]]:
-    """Return one dict with the fields of a configuration and those inside its field `options`, and
-    the problems of that field. Raises `OptionsError` if the configuration is not an object."""
+    """Return two values: one dict with the fields of a configuration and those inside its field
+    `options`, and the problems of the field `options`.
+
+    Raises `OptionsError` if the configuration is not an object.
+    """
     given: Any = msgspec.to_builtins(config) if isinstance(config, GeminiLocalConfig) else config
     if not isinstance(given, Mapping):
         raise OptionsError([("config", f"is {kind(given)}, not an object with fields")])
@@ -226,7 +231,8 @@ def _unsupported(given: Config) -> list[tuple[str, str]]:
 
 
 def _template_problems(options: Options) -> list[tuple[str, str]]:
-    """Return a problem if the template contains names for which no run can have a value."""
+    """Return a problem if the template contains names that have no value in any run; otherwise
+    return an empty list."""
     names = names_in(options.template or "")
     unknown = [name for name in names if name not in TEMPLATE_NAMES and not name.startswith("context.")]
     if not unknown:
@@ -237,9 +243,10 @@ def _template_problems(options: Options) -> list[tuple[str, str]]:
 
 
 def _set_timeout(form: dict[str, object], problems: list[tuple[str, str]]) -> None:
-    """Set the default timeout (120 s) and grace period (5 s). A timeout of 0 means no limit.
+    """Set the default timeout (120 s) and the default grace period (5 s) in `form` if they are
+    missing.
 
-    A timeout below 0 becomes a problem.
+    A timeout of 0 means no limit. A timeout below 0 is added to `problems`.
     """
     if not any(_snake(name) in ("grace_sec", "grace") for name in form):
         form["grace"] = GRACE

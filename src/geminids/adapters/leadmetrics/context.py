@@ -1,4 +1,4 @@
-"""The input of `execute`, and functions that derive the template variables, the stored session and
+"""The input of `execute`, and functions that read the template variables, the stored session and
 the billing type from this input."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ID_NAMES = ("sessionId", "session_id", "sessionID")
 
 
 class Spawned(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A process of the CLI. The process is the leader of its own process group."""
+    """A CLI process that was started. The process is the leader of its own process group."""
 
     pid: int
     process_group_id: int | None
@@ -68,10 +68,10 @@ class AdapterRuntime(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class AdapterExecutionContext(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The input of one run. `context["prompt"]` is the prompt.
 
-    `on_log(stream, text)` receives the lines that the CLI prints to stdout, and warnings with the
-    stream `stderr`. Secrets are masked. `on_spawn` is called for each CLI process that is started.
-    `on_events`, an addition of geminids, receives the events of the run in batches. `auth_token` is
-    passed to the agent's tools as `PAPERCLIP_API_KEY`.
+    `on_log(stream, text)` receives the lines that the CLI prints to stdout, and also warnings, for
+    which `stream` is `stderr`. Secrets are masked. `on_spawn` is called for each CLI process that
+    is started. `on_events`, an addition of geminids, receives the events of the run in batches.
+    `auth_token` is passed to the agent's tools in the environment variable `PAPERCLIP_API_KEY`.
     """
 
     run_id: str
@@ -90,7 +90,7 @@ class AdapterExecutionContext(msgspec.Struct, frozen=True, kw_only=True, rename=
 
 
 def variables_of(context: AdapterExecutionContext) -> dict[str, str]:
-    """Return the values for a prompt template.
+    """Return the values for a prompt template, as a dict with the names as keys.
 
     The names are those of Leadmetrics (`agentId`, `tenant.name`, ...) and those of Paperclip
     (`agent.id`, `company.id`, ...), so that templates for both systems work. Each text in
@@ -115,7 +115,7 @@ def variables_of(context: AdapterExecutionContext) -> dict[str, str]:
 
 
 def stored_session(runtime: AdapterRuntime, cwd: str) -> tuple[str | None, str | None]:
-    """Return the id of the stored session, and a problem; one of them, or both, are None.
+    """Return two values: the id of the stored session, and a problem. At least one of them is None.
 
     If the stored session can be resumed in the folder `cwd`, the problem is None. If it cannot, the
     id is None and the problem says why. If no session is stored, both are None.
@@ -137,8 +137,8 @@ def stored_session(runtime: AdapterRuntime, cwd: str) -> tuple[str | None, str |
 
 
 def has_unusable_session(runtime: AdapterRuntime) -> bool:
-    """Return whether a session is stored that can be resumed in no folder: without an id, or with an
-    invalid one."""
+    """Return whether a session is stored that can never be resumed, because its id is missing or
+    invalid."""
     params = _stored_params(runtime)
     session = _text(params, *_ID_NAMES) or runtime.session_id
     return _is_stored(runtime) and not (session and is_session_id(session))
@@ -162,7 +162,8 @@ def with_workspace(params: SessionParams, runtime: AdapterRuntime) -> SessionPar
 
 
 def billing_type(environ: Mapping[str, str]) -> BillingType:
-    """Return how a run is billed: `metered_api` for Vertex AI, `api` for a key, else `subscription`."""
+    """Return how a run is billed: `metered_api` for Vertex AI, `api` for an API key, otherwise
+    `subscription`."""
     if environ.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
         return "metered_api"
     keys = (environ.get("GEMINI_API_KEY"), environ.get("GOOGLE_API_KEY"))
@@ -170,8 +171,8 @@ def billing_type(environ: Mapping[str, str]) -> BillingType:
 
 
 def _stored_params(runtime: AdapterRuntime) -> dict[str, Any]:
-    """Return the session parameters with the names that they have in JSON. The caller may have
-    stored the object itself."""
+    """Return the stored session parameters as a dict with their JSON names. The caller may have
+    stored a `SessionParams` object instead of a dict."""
     params: dict[str, Any] = msgspec.to_builtins(runtime.session_params) or {}
     return params
 
@@ -182,11 +183,11 @@ def _text(values: Mapping[str, Any], *names: str) -> str | None:
 
 
 def _texts(values: Mapping[str, Any], depth: int) -> Iterator[tuple[str, str]]:
-    """Yield each text and number in `values` with its name. The name of a value in a nested object
-    has dots (`issue.title`).
+    """Yield the name and the text of each text or number in `values`. For a value in a nested
+    object, the parts of the name are joined with dots (`issue.title`).
 
-    Names that a template cannot contain, and objects that are nested deeper than `depth`, are
-    skipped.
+    Names that a template cannot contain, and objects that are nested more than `depth` levels deep,
+    are skipped.
     """
     for name, value in values.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):

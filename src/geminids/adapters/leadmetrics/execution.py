@@ -36,7 +36,7 @@ __all__ = ["execute"]
 
 _log = get_logger("adapters")
 
-# Codes of notices about a line of stdout. `on_log` receives that line, and not the notice.
+# Codes of notices about a line of stdout. `on_log` receives that line instead of the notice.
 _STDOUT_NOTICES = {
     "noise",
     "unknown_event",
@@ -48,13 +48,15 @@ _STDOUT_NOTICES = {
     "loop",
     "session",
 }
-# Codes of notices that come from geminids and not from the CLI. `on_log` marks them.
+# Codes of notices that come from geminids and not from the CLI. In the log, they begin with
+# `[geminids]`.
 _OWN_NOTICES = {"workspace", "journal", "session_busy", "transport", "fresh_session", "on_line"}
 _TOO_LONG = re.compile(r"token count .* exceeds the maximum", re.IGNORECASE)
 
 
 async def execute(context: AdapterExecutionContext) -> AdapterExecutionResult:
-    """Run the agent and return its result. A failed run or an invalid configuration does not raise.
+    """Run the agent and return its result. A failed run or an invalid configuration does not raise
+    an exception.
 
     A stored session is resumed if it belongs to the run's folder. If the stored session is lost, or
     too long for the model, the prompt is sent once more in a new session, and `clear_session` in
@@ -105,7 +107,7 @@ class _Execution:
     async def _attempt(self, encoder: Encoder, options: Options, session: str | None) -> None:
         prompt = self._context.context.get("prompt")
         is_composed = options.template is not None or options.instructions is not None
-        # Only the CLI's own lines have the prompt as it was sent, with template and instructions.
+        # Only the CLI's output contains the complete prompt, with template and instructions.
         on_line = self._take_line if self._context.on_log is not None or is_composed else None
         self._sent = {}
         async with open_run(
@@ -126,7 +128,7 @@ class _Execution:
             self._lines.append(line + "\n")
         if events:
             self._attempt_number = events[-1].attempt
-        # Do not decode every line: only an echo of the prompt can contain this.
+        # Decode only lines that may repeat the prompt: decoding every line would be slow.
         if '"user"' in line and self._attempt_number not in self._sent:
             for decoded in decode_block(line.encode("utf-8", "surrogatepass")):
                 if isinstance(decoded, MessageLine) and decoded.role == "user":
@@ -135,8 +137,8 @@ class _Execution:
     async def _call_back(self, batch: Sequence[Event]) -> None:
         """Pass the new lines of stdout and these events to the caller's callbacks.
 
-        The lines of stdout come first. The true order is not known, because the CLI writes stdout
-        and stderr to two different pipes.
+        The lines of stdout are passed first. The true order of stdout and stderr is not known,
+        because the CLI writes them to two different pipes.
         """
         context = self._context
         lines, self._lines = self._lines, []
@@ -160,10 +162,10 @@ class _Execution:
             await self._call("on_log", self._context.on_log, "stderr", f"[geminids] {text}\n")
 
     async def _call(self, name: str, callback: Callable[..., CallbackReturn], *arguments: object) -> None:
-        """Call a callback of the caller, and wait for its end if it is a coroutine function.
+        """Call a callback of the caller. If it is a coroutine function, wait until it ends.
 
-        A callback that raises an exception is not called again. The transcript reports this, and
-        the run continues.
+        A callback that raises an exception is not called again. The transcript reports this
+        failure, and the run continues.
         """
         if name in self._broken:
             return
@@ -182,7 +184,7 @@ class _Execution:
         result = encoder.result()
         params = result.session_params
         if result.session_id is None and session is not None and not result.clear_session:
-            # The CLI did not get as far as its session, so the stored session is still the right one.
+            # The CLI ended before it opened its session, so the stored session is still valid.
             kept = msgspec.structs.replace(result, session_id=session, session_display_id=session)
             result, params = kept, SessionParams(session_id=session, cwd=os.path.abspath(options.cwd))
         is_billed = not options.offline and result.auth_mode != "none"
@@ -199,7 +201,11 @@ def _encoder(options: Options) -> Encoder:
 
 
 def _prepared(options: Options, context: AdapterExecutionContext) -> Options:
-    """Add the template's values and the orchestrator's token to the options."""
+    """Return `options` with two additions: the values for the template, and the orchestrator's
+    token.
+
+    Raises `OptionsError` if the template contains a name that has no value.
+    """
     if options.template is not None:
         variables = variables_of(context)
         if missing := [name for name in names_in(options.template) if name not in variables]:

@@ -67,8 +67,8 @@ class AdapterModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AdapterIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The data that a portal needs to offer this adapter. A configuration may also name a model that is
-    not in `models`."""
+    """The data that a portal needs to offer this adapter. A configuration may also name a model
+    that is not in `models`."""
 
     type: str
     label: str
@@ -110,7 +110,8 @@ def models(release: Release | str | None = None) -> tuple[AdapterModel, ...]:
 
 
 def config_fields() -> tuple[ConfigField, ...]:
-    """Return the fields of the form: documented fields first, then every other option of geminids.
+    """Return the fields of the configuration form: the documented fields first, then every other
+    option of geminids.
 
     >>> [field.name for field in config_fields()][:4]
     ['cwd', 'model', 'promptTemplate', 'instructionsFilePath']
@@ -123,7 +124,7 @@ def config_fields() -> tuple[ConfigField, ...]:
 
 
 def agent_configuration_doc() -> str:
-    """Return the documentation of the form fields in Markdown."""
+    """Return the documentation of the configuration fields in Markdown."""
     rows = [f"- `{field.name}` ({_type(field)}): {field.description}" for field in config_fields()]
     documented = len(DOCUMENTED)
     parts = (_HEAD, "## Fields\n", *rows[:documented], "", "## Further options\n", *rows[documented:])

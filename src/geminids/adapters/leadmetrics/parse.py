@@ -1,6 +1,7 @@
-"""Read the output of `gemini --output-format stream-json`, and price its tokens.
+"""Read the output of `gemini --output-format stream-json`, and calculate the price of its tokens.
 
-`execute` does all of this itself. These functions are for output that was stored by another program.
+`execute` does all of this itself. These functions are for output that was stored by another
+program.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ def parse_ndjson_lines(text: str | bytes) -> tuple[WireLine, ...]:
 
 
 def extract_session_id(lines: Sequence[WireLine]) -> str | None:
-    """Return the id of the session, which is in the line `init`; None if there is no such line."""
+    """Return the id of the session from the line `init`; None if there is no such line."""
     return next((line.session_id for line in lines if isinstance(line, InitLine)), None)
 
 
 def extract_output(lines: Sequence[WireLine]) -> str:
-    """Return the text that the model wrote: all pieces of it, joined without a separator."""
+    """Return the text that the model wrote. Pieces of text are joined without a separator."""
     return "".join(
         line.content for line in lines if isinstance(line, MessageLine) and line.role == "assistant"
     )
@@ -73,8 +74,8 @@ def extract_output(lines: Sequence[WireLine]) -> str:
 def extract_usage(lines: Sequence[WireLine]) -> AdapterUsage | None:
     """Return the token counts of the line `result`; None if the line or its counts are missing.
 
-    Thinking tokens are billed, but the output tokens do not include them, because the line
-    `result` does not contain them. The usage in a result of `execute` includes them.
+    Thinking tokens are billed, but the line `result` does not contain them, so the output tokens
+    here do not include them. The usage in a result of `execute` includes them.
     """
     stats = _stats(lines)
     if stats is None or stats.input_tokens is None or stats.output_tokens is None:
@@ -88,7 +89,7 @@ def extract_usage(lines: Sequence[WireLine]) -> AdapterUsage | None:
 
 def extract_model_id(lines: Sequence[WireLine]) -> str | None:
     """Return the model that answered. If the line `result` names no model or several models, return
-    the requested model, which is in the line `init`. None if that line is missing too."""
+    the requested model, which is in the line `init`. Return None if that line is missing too."""
     stats = _stats(lines)
     if stats is not None and len(stats.models) == 1:
         return next(iter(stats.models))
@@ -98,14 +99,15 @@ def extract_model_id(lines: Sequence[WireLine]) -> str | None:
 def calculate_cost_usd(
     model: str | None, usage: AdapterUsage | Mapping[str, object] | None, env: Mapping[str, str]
 ) -> float | None:
-    """Return today's list price of these tokens in dollars, if they are billed to an API key in `env`.
+    """Return today's list price of these tokens in dollars, if they are billed to an API key in
+    `env`.
 
-    `usage` may be the JSON object that is stored: `{"inputTokens": 1000, "outputTokens": 100}`.
+    `usage` can also be a stored JSON object, such as `{"inputTokens": 1000, "outputTokens": 100}`.
 
     Return None if the usage or the price of the model is not known. Also return None for Google
     accounts and Vertex AI, because their tokens are billed in other ways. The tokens are priced
-    like those of a single request. This can be too high, because some models cost more if a request
-    has more than 200,000 input tokens.
+    like those of a single request. This price can be too high, because some models cost more if a
+    request has more than 200,000 input tokens.
 
     >>> usage = AdapterUsage(input_tokens=1000, output_tokens=100)
     >>> calculate_cost_usd("gemini-2.5-pro", usage, {"GEMINI_API_KEY": "k"})
@@ -125,8 +127,8 @@ def calculate_cost_usd(
 
 
 def build_transcript(lines: Sequence[WireLine]) -> tuple[Entry, ...]:
-    """Return the transcript of a run. It has no thoughts, because the CLI does not print them to
-    stdout; the result of `execute` contains them."""
+    """Return the transcript of a run. The transcript contains no thoughts, because the CLI does not
+    print thoughts to stdout. The transcript in the result of `execute` contains them."""
     block = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     transcript = Transcript()
     for batch in events_of_stream([block]):

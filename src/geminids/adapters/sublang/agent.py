@@ -40,7 +40,7 @@ class AgentAdapter(Protocol):
     the iterator. `is_available` returns whether the agent can be run.
 
     An adapter may have an attribute `abort_timeout`: how many seconds `run_agent` waits after an
-    abort for the adapter's own `done`. Without the attribute, it waits for half a second.
+    abort for the adapter's own `done`. Without the attribute, `run_agent` waits for half a second.
     """
 
     @property
@@ -89,7 +89,8 @@ class EventMaker:
 async def run_adapter(
     adapter: AgentAdapter, prompt: str, options: AgentOptions, keep_token: KeepToken | None = None
 ) -> AsyncIterator[AgentEvent]:
-    """Yield the events of one run. The last event is `done`, whatever the adapter does.
+    """Yield the events of one run. The last event is `done`, even if the adapter fails or sends no
+    `done`.
 
     An exception of the adapter becomes an `error` event. `keep_token` is called with the token for
     the next run (see `KeepToken`).
@@ -119,7 +120,8 @@ class _Run:
         self.over = False
 
     def interrupted(self) -> AgentEvent:
-        """Return a `done` event for an aborted run, with the token that the run was to resume."""
+        """Return a `done` event for an aborted run. It contains the resume token with which the run
+        was started."""
         return self._maker.done("interrupted", self._resume_token)
 
     async def step(self) -> list[AgentEvent]:
@@ -142,10 +144,10 @@ class _Run:
 
     async def _drained(self) -> AgentEvent | None:
         """Wait up to `abort_timeout` seconds after an abort for the adapter's own `done` event, and
-        return it.
+        return this event.
 
-        Return None if the adapter ends without a `done`, fails, or needs longer. Other events that
-        arrive in this time are dropped.
+        Return None if the adapter ends without a `done`, fails, or needs more time. Other events
+        that arrive in this time are dropped.
         """
         with anyio.move_on_after(self._abort_timeout):
             while True:
@@ -161,7 +163,8 @@ class _Run:
         return None
 
     def _ended_early(self) -> list[AgentEvent]:
-        """Return an `error` and a `done` event for an adapter that ended without its own `done`."""
+        """Return an `error` and a `done` event for an adapter that ended without its own `done`.
+        Raise the adapter's error again if it is Ctrl-C or `SystemExit`."""
         error = self.feed.error
         if error is None:
             return self._failed("MISSING_DONE", f"the adapter {self._maker.agent} ended without a done event")
@@ -180,10 +183,10 @@ class _Run:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type and the message of an exception; for an exception group, those of each
-    member.
+    """Return a text with the type and the message of an exception. For an exception group, describe
+    each member.
 
-    An error of geminids is described by its message alone.
+    For an error of geminids, the text is only the message.
 
     >>> describe_error(ExceptionGroup("two", [ValueError("a"), KeyError()]))
     'ValueError: a; KeyError'
@@ -193,10 +196,10 @@ def describe_error(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception as problem:
-        text = ""  # its `__str__` raises: use the name of the type alone
+        text = ""  # its `__str__` raises: use only the name of the type
         _log.debug("an exception of type %s has no text", type(error).__name__, error=problem)
     if isinstance(error, GeminidsError) and text:
-        return text  # written for people
+        return text  # this message is already written for people
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -205,7 +208,7 @@ def _token(done: AgentEvent) -> str | None:
 
 
 def _member(payload: Any, name: str, in_json: str) -> str | None:
-    """Return the text in a field of a payload; None if there is no text.
+    """Return the text in a field of a payload; None if the field is missing or contains no text.
 
     The payload is one of our structs, with the field `name`, or a dict, with the key `in_json`.
     """
@@ -239,9 +242,9 @@ class AgentInstance:
         return self._token
 
     async def run(self, prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
-        """Yield the events of one run; each has the role of the instance.
+        """Yield the events of one run. Each event contains the role of the instance.
 
-        The first step raises `GeminidsError` if another run of this instance is active.
+        If another run of this instance is active, reading the first event raises `GeminidsError`.
         """
         if self._active is not None:
             raise GeminidsError(

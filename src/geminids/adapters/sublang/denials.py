@@ -17,10 +17,11 @@ _LEVELS = {"file_write": "file_write", "shell_execute": "shell", "network_access
 
 
 class Denials:
-    """Replaces the reasons of the calls that the options of a run deny.
+    """Replaces the reason of each tool call that the options of a run deny. The new reason uses the
+    names of SubLang's options.
 
-    `can_ask` means that the adapter has an `on_permission`. A call that something else denies, such
-    as the callback or the user's own policies, keeps its reason.
+    `can_ask` is True if the adapter has an `on_permission` callback. A call that is denied by
+    something else, such as the callback or the user's own policies, keeps its reason.
     """
 
     def __init__(self, requested: AgentOptions, *, can_ask: bool) -> None:
@@ -41,7 +42,7 @@ class Denials:
         return event
 
     def reason(self, tool: str) -> str | None:
-        """Return why the options deny every call of this tool; None if they do not."""
+        """Return why the options deny every call of this tool; None if they do not deny it."""
         requested, names = self._requested, {*known_as(tool)}
         if names & {*(requested.disallowed_tools or ())}:
             return f"{tool} is in disallowed_tools"

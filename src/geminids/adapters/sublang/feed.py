@@ -1,8 +1,9 @@
-"""Read async iterators in their own tasks, so that the reader may stop or be cancelled at any time.
+"""Read async iterators in their own tasks, so that the caller can stop reading or be cancelled at
+any time.
 
-An async generator that yields inside a task group, as a run does, must be read by a single task,
-and no cancel scope may open or close between two of its items. `Feed` ensures both. This module
-also defines the abort signals, with which a caller stops a run.
+An async generator that yields inside a task group, as a run does, must be read by a single task. No
+cancel scope may open or close between two of its items. `Feed` ensures both. This module also
+defines abort signals: objects with which a caller stops a run.
 """
 
 from __future__ import annotations
@@ -71,8 +72,11 @@ class Deadline:
 
 
 def watch(signal: AbortSignal | None, call: Callable[[], object]) -> Callable[[], None]:
-    """Start to watch `signal`, and call `call` once when it is set. Return a function that stops
-    the watch."""
+    """Watch `signal` in the background, and call `call` once when the signal is set. Return a
+    function that stops the watching.
+
+    If `signal` is None, `call` is never called.
+    """
     if signal is None:
         return lambda: None
     scope = anyio.CancelScope()
@@ -113,14 +117,14 @@ class Feed(Generic[T]):
 
     async def arrival(self, *, until_abort: bool = True) -> None:
         """Wait until an item arrives, all iterators have ended, or an iterator fails. With
-        `until_abort`, also return when the run is aborted."""
+        `until_abort`, also stop waiting when the abort signal is set."""
         while not self._items and self._active and not self.error and not (until_abort and self.aborted):
             self._changed = anyio.Event()
             await self._changed.wait()
 
     @property
     def is_empty(self) -> bool:
-        """Whether no item is waiting to be taken."""
+        """Whether `take` has no item to return at the moment."""
         return not self._items
 
     def take(self) -> T:
@@ -131,13 +135,14 @@ class Feed(Generic[T]):
         return item
 
     def cancel(self) -> None:
-        """Cancel the tasks that read the iterators; `close` waits for their end."""
+        """Cancel the tasks that read the iterators. This method does not wait until they end;
+        `close` does."""
         self._unwatch()
         for scope in self._scopes:
             scope.cancel()
 
     async def close(self) -> None:
-        """Cancel and close every iterator, and wait for their end, but at most ten seconds."""
+        """Cancel and close every iterator. Wait until all have ended, but at most ten seconds."""
         self.cancel()
         self._items.clear()
         self._has_space.set()
@@ -152,7 +157,8 @@ class Feed(Generic[T]):
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:
-            # Catch BaseException too: if it left a system task of trio, it would crash the whole program.
+            # Also catch BaseException: an exception that leaves a system task of trio would crash
+            # the program.
             _log.debug("the events of an adapter ended with an error", error=error)
             self.error = error
         finally:
@@ -168,7 +174,7 @@ class Feed(Generic[T]):
                 self._items.append(item)
                 self._changed.set()
                 if len(self._items) >= _MAX_ITEMS:
-                    # A slow reader pauses the iterators, which bounds the memory.
+                    # The reader is slow: wait until it takes items, to limit the memory.
                     if self._has_space.is_set():
                         self._has_space = anyio.Event()
                     await self._has_space.wait()

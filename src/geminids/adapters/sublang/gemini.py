@@ -36,8 +36,9 @@ _ABORT_SLACK = 10.0
 class GeminiAdapter:
     """Runs Gemini CLI. One adapter can run many prompts at the same time.
 
-    `base` has geminids options for all runs; the options of a run override them. `on_permission`
-    is called for each tool call that needs permission; without it, such a call is denied.
+    `base` has geminids options for all runs; the options of a run override them. `on_permission` is
+    called for each tool call that needs permission. Without `on_permission`, these calls are
+    denied.
 
     >>> GeminiAdapter().agent
     'gemini'
@@ -51,28 +52,30 @@ class GeminiAdapter:
 
     @property
     def abort_timeout(self) -> float:
-        """How many seconds `run_agent` waits after an abort for the `done` of the run.
+        """How many seconds `run_agent` waits after an abort for the event `done` of the run.
 
-        `done` comes when all processes of the run are gone, which takes up to two grace periods.
+        The run emits `done` when all its processes have ended, which takes up to two grace periods.
         """
         return 2 * self._base.grace + _ABORT_SLACK
 
     def is_available(self, *, timeout: float = _PROBE) -> bool:
         """Return whether the CLI starts within `timeout` seconds and is a supported release.
 
-        The check leaves no process and no file behind.
+        After the check, no process and no file is left.
         """
         return self.availability(timeout=timeout).ok
 
     def availability(self, *, timeout: float = _PROBE) -> Availability:
-        """Return whether the CLI can be run, as `is_available` does, and the reason if it cannot."""
+        """Return whether the CLI can be run, and a text: which CLI was found, or why it cannot be
+        run."""
         return check_availability(self._base.gemini, timeout=timeout)
 
     def run(self, prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
-        """Return the events of one run. Raises `OptionsError` if an option cannot be enforced.
+        """Return an async iterator of the events of one run. Raises `OptionsError` if an option is
+        invalid or cannot be enforced.
 
-        Read the events to their end, or close the iterator, in the task that started to read.
-        `run_agent(adapter, prompt)` does not have this restriction.
+        The task that starts to read the events must also read them to the end or close the
+        iterator. `run_agent(adapter, prompt)` does not have this restriction.
         """
         requested = options or AgentOptions()
         return self._events(prompt, requested, options_for(requested, self._base))
@@ -96,10 +99,10 @@ class GeminiAdapter:
                 unwatch()
 
     def _decider(self, requested: AgentOptions, options: Options) -> OnPermission | None:
-        """Return the callback that answers permission requests; None if nobody answers them.
+        """Return the callback that answers permission requests; None if there is none.
 
-        If the policy has `writable_paths`, these decide whether a file may be changed. The caller's
-        callback answers all other requests.
+        If the policy has `writable_paths`, these paths decide whether a file may be changed. The
+        caller's callback answers all other requests.
         """
         policy = requested.permissions
         folders = writable_folders(policy, options.cwd)
@@ -123,7 +126,8 @@ class GeminiAdapter:
 
 
 def run(prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
-    """Run Gemini CLI and return the events of the run. The last event is the only `done`.
+    """Run Gemini CLI and return the events of the run. The last event is `done`, and it occurs only
+    once.
 
     Closing the iterator stops the run.
     """
@@ -136,7 +140,7 @@ def is_available(*, timeout: float = _PROBE) -> bool:
 
 
 def done_status(exit_code: int, *, has_result: bool = True) -> str:
-    """Return the status in `done` for an exit code of Gemini CLI.
+    """Return the status that the event `done` contains for an exit code of Gemini CLI.
 
     Exit code 0 is a success only if the CLI also printed its `result` line (`has_result`).
 

@@ -22,7 +22,8 @@ class NdjsonLine(msgspec.Struct, frozen=True):
 
 
 class NdjsonError(msgspec.Struct, frozen=True):
-    """A line that is not valid JSON. `raw` is its text, `error` says what is wrong."""
+    """A line that is not valid JSON, or is too long. `error` says what is wrong. `raw` is the text
+    of the line; it is empty if the line is too long."""
 
     error: str
     raw: str
@@ -33,7 +34,8 @@ NdjsonResult = NdjsonLine | NdjsonError
 
 
 async def parse_ndjson(stream: AsyncIterable[bytes | str]) -> AsyncIterator[NdjsonResult]:
-    """Yield one result for each line of `stream`. An invalid line does not end the stream.
+    """Yield one result for each line of `stream`. An invalid line gives an `NdjsonError`, and
+    parsing continues with the next line.
 
     Chunks may end anywhere, even inside a character. Empty lines are skipped. The last line needs
     no newline.

@@ -20,9 +20,11 @@ class PermissionPolicy(
 ):
     """What the agent may do: change files, run shell commands, use the network.
 
-    A capability that is not set means `ask`. If `mode` is set, the other fields are ignored: both
-    `auto` and `bypass` allow everything that `allowed_tools` and `disallowed_tools` of
-    `AgentOptions` do not forbid. Stored JSON with an unknown field is refused.
+    If a capability is not set, its level is `ask`. `writable_paths` are the only folders in which
+    the agent may change files, relative to the working folder. If `mode` is set, the other fields
+    are ignored: both `auto` and `bypass` allow everything that `allowed_tools` and
+    `disallowed_tools` of `AgentOptions` do not forbid. Stored JSON with an unknown field is
+    refused.
 
     >>> PermissionPolicy(shell_execute="deny").shell_execute
     'deny'
@@ -58,7 +60,8 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 def merge_options(
     defaults: AgentOptions, call: AgentOptions | None, stored: str | None = None
 ) -> AgentOptions:
-    """Merge the options of a call into the defaults of an instance.
+    """Merge the options of a call into the defaults of an instance. Options that the call does not
+    set keep their default.
 
     `stored` is the token that resumes the instance's previous run. If the call does not set
     `resume`, this token is used. Permissions are merged field by field. A tool list of the call

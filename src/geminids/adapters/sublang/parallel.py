@@ -20,8 +20,8 @@ _log = get_logger("adapters")
 
 
 class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of `run_parallel`. `agent` is an `AgentInstance`, an adapter or the name of an
-    adapter.
+    """One of the runs that `run_parallel` starts. `agent` is an `AgentInstance`, an adapter or the
+    name of an adapter.
 
     If `role` is set, each event of the run contains this role, so that a reader can tell the runs
     apart.

@@ -34,7 +34,8 @@ def options_for(requested: AgentOptions, base: Options) -> Options:
     """Return the geminids options for SubLang's options. `base` contains the values of all options
     that `requested` does not set.
 
-    Raises one `OptionsError` that names every invalid option, for example `allowed_tools[2]`.
+    If options are invalid, raises one `OptionsError` that names all of them, for example
+    `allowed_tools[2]`.
     """
     problems = [*_problems(requested, base)]
     if problems:
@@ -69,10 +70,11 @@ def _permissions(requested: AgentOptions, base: Permissions) -> Permissions:
 
 
 def _only(allowed: tuple[str, ...], fields: dict[str, Any], denied: tuple[str, ...]) -> dict[str, Any]:
-    """Return fields of `Options` with which the agent can use only the tools in `allowed`, and
-    these without asking.
+    """Return fields of `Permissions` that let the agent use only the tools in `allowed`, and let it
+    use them without asking.
 
-    Tools in `denied`, and tools of capabilities that `fields` denies, stay forbidden.
+    These tools stay forbidden: the tools in `denied`, and the tools of each capability whose level
+    in `fields` is `deny`.
     """
     excluded = {
         *denied,
@@ -159,6 +161,6 @@ def writable_folders(policy: PermissionPolicy | None, cwd: str) -> tuple[Path, .
 
 def is_within(request: PermissionAsked, folders: tuple[Path, ...]) -> bool:
     """Return whether the tool call of a permission request writes only inside `folders`. Symbolic
-    links are resolved first."""
+    links are resolved first. Return False if the request names no path."""
     paths = [Path(os.path.realpath(Path(request.cwd or ".", path))) for path in request.paths]
     return bool(paths) and all(any(path.is_relative_to(folder) for folder in folders) for path in paths)

@@ -46,7 +46,8 @@ class Registry:
     def get(self, name: str) -> AgentAdapter:
         """Return the adapter with this name.
 
-        Raises `GeminidsError`, with the known names, if there is none.
+        Raises `GeminidsError`, which lists the known names, if there is no such adapter. Also
+        raises `GeminidsError` if the adapter of an installed package cannot be loaded.
         """
         adapter = self._adapters.get(name)
         if adapter is None and (entry := self._entries().get(name)) is not None:
@@ -71,7 +72,8 @@ class Registry:
         return existed
 
     def _entries(self) -> dict[str, EntryPoint]:
-        """Return the entry points of the adapters that other packages provide, by name.
+        """Return the entry points of the adapters that other packages provide, as a dict with the
+        names as keys.
 
         Adapters that were removed with `unregister` are left out. If a registered adapter has the
         same name as an entry point, the registered one is used.
@@ -113,9 +115,11 @@ unregister = _registry.unregister
 def run_agent(
     agent: AgentAdapter | str, prompt: str, options: AgentOptions | None = None
 ) -> AsyncIterator[AgentEvent]:
-    """Run an agent. The events end with exactly one `done`, whatever the adapter does.
+    """Run an agent and return its events. The last event is `done`, even if the adapter fails, and
+    it occurs only once.
 
-    Raises `GeminidsError` at once for an unknown name. Closing the iterator stops the run.
+    `agent` is an adapter or the name of an adapter. Raises `GeminidsError` at once if the name is
+    unknown. Closing the iterator stops the run.
     """
     adapter = get(agent) if isinstance(agent, str) else agent
     return run_adapter(adapter, prompt, options or AgentOptions())

@@ -23,17 +23,18 @@ _PROMPT, _NEXT_LINE = "> ", ". "
 class History:
     """The earlier prompts of the user, stored in a file that only the user can read.
 
-    Each line of the file is a prompt as a JSON string. A prompt is appended immediately, so none is
-    lost if chats run in parallel or a chat is killed.
+    Each line of the file is a prompt as a JSON string. A prompt is appended immediately. So no
+    prompt is lost if several chats run at the same time, or if a chat is killed.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def load(self) -> list[str]:
-        """Return the newest 1,000 prompts, the oldest first.
+        """Return the newest 1,000 prompts, the oldest first. Return an empty list if the file
+        cannot be read.
 
-        If the file has more than 2,000 prompts, remove the older ones from it.
+        If the file has more than 2,000 prompts, remove all but the newest 1,000 from it.
         """
         try:
             rows = self._file.read_bytes().splitlines()
@@ -45,8 +46,11 @@ class History:
         return [text for row in rows[-_MAX_ENTRIES:] if (text := _text(row))]
 
     def add(self, text: str) -> None:
-        """Append a prompt to the history. If the file cannot be written, the prompt is not stored,
-        and no error is raised."""
+        """Append a prompt to the history.
+
+        A prompt with more than 100,000 characters is not stored. If the file cannot be written, the
+        prompt is not stored either, and no error is raised.
+        """
         if len(text) <= _MAX_LENGTH:
             self._write(
                 self._file, os.O_APPEND, msgspec.json.encode(text.encode(errors="replace").decode()) + b"\n"
@@ -105,7 +109,8 @@ class PromptReader:
     def read(self) -> str:
         """Read one prompt, and add it to the history.
 
-        Raises EOFError at the end of the input, and the exceptions that signal handlers raise.
+        Raises EOFError at the end of the input. Exceptions that a signal handler raises are passed
+        on.
         """
         text = read_prompt(self._line)
         if text.strip():
@@ -120,9 +125,9 @@ class PromptReader:
 
 
 def _coloured(prompt: str, readline: Any) -> str:
-    """Return the prompt sign in color, if the terminal supports it.
+    """Return `prompt` with color codes; without them if the terminal does not support color.
 
-    The color codes are put between \\x01 and \\x02, so that readline knows that they have no width.
+    The codes are put between \\x01 and \\x02. So readline does not count them as part of the width.
     """
     if os.environ.get("NO_COLOR") or _is_dumb() or "libedit" in (readline.__doc__ or ""):
         return prompt

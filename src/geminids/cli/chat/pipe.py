@@ -52,7 +52,8 @@ class PipeChat:
         self._as_json = as_json
 
     def converse(self, first: str | None, fields: dict[str, Any]) -> int:
-        """Run a turn for each prompt, and return the exit code of the last turn.
+        """Run a turn for each prompt. Return the exit code of the last turn; if the chat was
+        interrupted, return 130.
 
         `first` is the prompt from the command line, if any. `fields` are the options that apply
         only to the first prompt.
@@ -81,8 +82,8 @@ class PipeChat:
         return code
 
     def print_resume_command(self) -> None:
-        """Print a command to stderr that resumes the session. Print nothing if there is no session
-        to resume."""
+        """Print to stderr a command that resumes the session. Print nothing with `--json`, or if
+        there is no session to resume."""
         if not self._as_json and (resume := self._resume_command()):
             click.echo(f"geminids: session {self._chat.session_id}; {resume}", err=True)
 
@@ -125,7 +126,7 @@ def _line(is_first: bool) -> str:
 
 
 def _warn(events: list[Event] | tuple[Event, ...]) -> None:
-    """Print the warnings and the denied permission requests in these events to stderr."""
+    """Print to stderr the warnings and the denied permission requests in these events."""
     for event in events:
         if isinstance(event, Notice) and event.level in ("warning", "error") and event.code != "retry":
             click.echo(f"geminids: {one_line(event.message)}", err=True)

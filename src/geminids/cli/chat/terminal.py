@@ -36,7 +36,8 @@ _TICK = 0.1
 
 
 class TerminalChat:
-    """Runs a chat in a terminal. `thoughts` are the model's thoughts in the last turn that had any."""
+    """Runs a chat in a terminal. `thoughts` contains the model's thoughts in the newest turn that
+    has any."""
 
     def __init__(self, chat: ChatThread, interrupts: Interrupts) -> None:
         self.thoughts: list[Thought] = []
@@ -88,10 +89,10 @@ class TerminalChat:
         return resume_command(self._chat) if self.has_answers else None
 
     def _read(self, reader: PromptReader) -> str | None:
-        """Read a prompt; None if the user discarded it with Ctrl-C.
+        """Read a prompt. Return None if the user discards it with Ctrl-C.
 
-        If the user wants to leave the chat, raise EOFError (Ctrl-D) or KeyboardInterrupt (Ctrl-C
-        in an empty line).
+        Two keys leave the chat: Ctrl-D raises EOFError, and Ctrl-C in an empty prompt raises
+        KeyboardInterrupt.
         """
         try:
             with self._interrupts.prompting():
@@ -128,10 +129,8 @@ class TerminalChat:
         print()
 
     def _watch(self, view: ChatView) -> Result | None:
-        """Show the turn until it ends, and return its result.
-
-        Return None if the turn was stopped before it started.
-        """
+        """Show the turn until it ends, and return its result; None if the turn was stopped before
+        it started."""
         questions: dict[str, Question] = {}
         view.tick()
         while True:
@@ -152,7 +151,8 @@ class TerminalChat:
                 self._ask(view, questions.pop(question_id))
 
     def _handle_signal(self, view: ChatView) -> None:
-        """Handle a pending signal: the first Ctrl-C stops the turn, the second leaves the chat."""
+        """If a signal is pending, stop the turn. A second Ctrl-C, or any other signal such as
+        SIGTERM, also leaves the chat."""
         number = self._interrupts.take()
         if number is None:
             return
@@ -180,7 +180,8 @@ class TerminalChat:
 
 
 def _intro(options: Options) -> Iterator[Text]:
-    """Yield the first lines: the mode, and the last prompt and answer of a resumed session."""
+    """Yield the lines that the chat shows at its start: the mode and, for a resumed session, the
+    last prompt and its answer."""
     yield Text(f"mode {options.approval} · /help lists the commands · Ctrl-D leaves", "dim")
     if options.resume is None:
         return

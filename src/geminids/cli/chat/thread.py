@@ -88,8 +88,8 @@ class ChatThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the current turn, the chat, its CLI process, and all processes that the turn or the
-        CLI started."""
+        """End the current turn, the chat, and the CLI process. Also end all processes that the turn
+        or the CLI started."""
         with self._stack:
             self._portal.call(self._leave)
             self._task.result()
@@ -108,12 +108,12 @@ class ChatThread:
 
     @property
     def usage(self) -> Sequence[Usage]:
-        """The tokens of each turn so far."""
+        """The token usage of each turn so far, in the order of the turns."""
         return tuple(self._chat.usage) if self._chat else ()
 
     @property
     def costs(self) -> Sequence[Cost]:
-        """The cost of each turn so far."""
+        """The cost of each turn so far, in the order of the turns."""
         return tuple(self._chat.costs) if self._chat else ()
 
     @property
@@ -122,16 +122,16 @@ class ChatThread:
         return tuple(self._chat.discarded) if self._chat else ()
 
     def send(self, prompt: str, fields: dict[str, Any] | None = None) -> None:
-        """Start a turn with this prompt, and return without waiting for its end. `fields` are
-        options for this turn.
+        """Start a turn with this prompt, and return without waiting for the end of the turn.
+        `fields` are options that apply only to this turn.
 
-        The events and the permission requests of the turn are put into the queue `updates`.
-        `TurnEnded` is the last of them.
+        The events and the permission requests of the turn are put into the queue `updates`. The
+        last item of a turn is `TurnEnded`.
         """
         self._portal.start_task_soon(self._run_turn, prompt, fields or {})
 
     def stop(self, reason: str) -> None:
-        """Ask the current turn to stop. A second call ends it immediately."""
+        """Ask the current turn to stop. A second call ends the turn immediately."""
         self._portal.call(self._stop, reason)
 
     def set_model(self, model: str) -> None:

@@ -47,8 +47,11 @@ chat.params = [param for param in chat.params if param.name not in _RUN_ONLY]
 
 
 def split_options(options: Options) -> tuple[Options, dict[str, Any]]:
-    """Split the options: return those for the whole chat, and a dict of those that apply only to
-    its first prompt."""
+    """Split the options of a chat into two parts.
+
+    Return the options for all prompts, and a dict of the options that apply only to the first
+    prompt.
+    """
     fields = {name: getattr(options, name) for name in _FIRST_PROMPT_ONLY}
     default = Options()
     defaults = {name: getattr(default, name) for name in (*_FIRST_PROMPT_ONLY, *_RUN_ONLY)}

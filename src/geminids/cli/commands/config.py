@@ -196,8 +196,9 @@ _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 def masked(options: Options) -> Options:
     """Return the options with `***` in place of secrets in `env` and `mcp_servers`.
 
-    These are the values of all HTTP headers, the values of variables with the name of a secret
-    (such as `API_TOKEN`), user names and passwords in URLs, and known secrets anywhere else.
+    These values are masked: all HTTP headers, variables with the name of a secret (such as
+    `API_TOKEN`), and user names and passwords in URLs. A known secret is also masked if it occurs
+    in another value.
 
     >>> masked(Options(env={"API_TOKEN": "hunter2hunter2", "LANG": "C"})).env
     {'API_TOKEN': '***', 'LANG': 'C'}

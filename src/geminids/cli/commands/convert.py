@@ -92,7 +92,7 @@ def convert(
 class _Conversion:
     """Converts one file to one format.
 
-    `code` is the exit code of the command. Read it only after all output was produced.
+    `code` is the exit code of the command. It is valid only after all output was produced.
     """
 
     def __init__(self, file: str, form: str, partial: bool, record_dir: str | None, strict: bool) -> None:
@@ -117,8 +117,11 @@ class _Conversion:
         return self._convert_report(recording) if recording.kind == "report" else self._convert_run(recording)
 
     def _convert_report(self, recording: RecordedRun) -> Iterator[bytes]:
-        """Convert the report that `gemini --output-format json` printed. In the record, the exit
-        code of the CLI is None, because the report does not contain it."""
+        """Convert the report that `gemini --output-format json` printed.
+
+        The report does not contain the exit code of the CLI. So the exit code in the record is
+        None.
+        """
         printed = b"".join(recording.blocks).decode("utf-8", "replace")
         converted_report = record.from_report(printed, exit_code=None)
         if self._record_dir is not None:
@@ -156,7 +159,7 @@ class _Conversion:
 class _InputFile:
     """The input of the command: a file or stdin.
 
-    An error while reading becomes a `GeminidsError`.
+    If reading fails, a `GeminidsError` is raised.
     """
 
     def __init__(self, file: str, source: BufferedReader) -> None:

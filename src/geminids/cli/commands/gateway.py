@@ -128,7 +128,7 @@ def _print_fault(message: GatewayMessage) -> None:
 class _TokenRequired:
     """Forwards a request to Google only if the request contains the gateway's own token.
 
-    The gateway adds the API key itself, so that a client does not need the key and cannot read it.
+    The gateway adds the API key itself. So a client does not need the key and cannot read it.
     """
 
     def __init__(self, inner: Upstream) -> None:
@@ -150,11 +150,10 @@ class _TokenRequired:
 
 
 class _ReportsErrors:
-    """Answers requests from a script or a cassette (a file with recorded answers), and prints their
-    errors.
+    """Answers requests from a script or a cassette (a file with recorded answers).
 
-    If the script or the cassette has no valid answer, the client gets an error, and a message is
-    printed on stderr.
+    If there is no valid answer to a request, a message is printed to stderr, and the client gets an
+    error.
     """
 
     def __init__(self, inner: Upstream) -> None:

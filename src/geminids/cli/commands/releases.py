@@ -23,7 +23,7 @@ __all__ = ["install", "uninstall", "versions"]
 class _ReleaseRow(TypedDict):
     """The JSON object that `--json` prints for a release.
 
-    `used` is True if a run would use this release.
+    `used` says whether a run would use this release; None if this was not checked.
     """
 
     version: str | None

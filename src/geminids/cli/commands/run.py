@@ -152,7 +152,7 @@ def check_format_flags(
 ) -> None:
     """Raise `click.UsageError` if a flag is set that does not work with the format `output`.
 
-    `flag` is the name of the flag that selects the format, for the message.
+    `flag` is the flag that selects the format. The error message contains its name.
     """
     if partial and output != "claude":
         raise click.UsageError(f"--partial works only with {flag} claude.")
@@ -179,11 +179,12 @@ def _asker(options: Options, output: str) -> Asker | None:
 def _create_run(
     prompt: str, options: Options, warm_for: float | None, asker: Asker | None, files: RecordFiles | None
 ) -> Run | RemoteRun:
-    """Create the run. If `warm_for` is set and `files` is None, the run takes place in the warm
-    process (which keeps CLIs ready for the next run), otherwise in this process.
+    """Create the run: in the warm process if `warm_for` is set and `files` is None, otherwise in
+    this process.
 
-    `warm_for` is how many seconds an idle CLI waits for the next run. `files` store what the CLI
-    prints, which the warm process does not pass on.
+    The warm process keeps CLIs ready for the next run. `warm_for` is how many seconds an idle CLI
+    waits for the next run. `files` stores the output of the CLI, which the warm process does not
+    pass on.
     """
     if files is not None:
         from geminids.client import open_run

@@ -145,8 +145,8 @@ def _find_skills(cwd: str, home: str, gemini: str | None) -> SkillList:
 def _cli(gemini: str | None) -> Gemini | None:
     """Return the Gemini CLI that a run would use. `gemini` is the value of `--gemini`.
 
-    If no CLI is found, raise `CliMissing` if `gemini` is set; otherwise print this to stderr and
-    return None.
+    If no CLI is found and `gemini` is set, raise `CliMissing`. If no CLI is found and `gemini` is
+    None, print a message to stderr and return None.
     """
     try:
         return find(gemini)

@@ -31,7 +31,7 @@ __all__ = ["usage"]
 _KEYS = ("day", "model", "project", "session")
 _AGO = re.compile(r"(\d{1,5})([dw])")
 _NUMBERS = ("requests", "input", "cached", "output", "thinking", "tool", "total")
-# The part of these numbers that comes from the request log of geminids, not from session files.
+# The parts of these numbers that come from the request log of geminids, not from session files.
 _PARTS = ("other_requests", "other_tokens", "discarded_requests", "discarded_tokens", "unknown_requests")
 
 
@@ -172,9 +172,9 @@ def _report(
 
 def _configured_prices() -> str | None:
     """Return the price file (the option `prices`) that a run in the current folder would use; None
-    if it is not set.
+    if the option is not set.
 
-    The configuration is loaded only if there is one, because loading takes time.
+    If no configuration exists, `load_options` is not called, because it takes time.
     """
     environ = os.environ
     try:

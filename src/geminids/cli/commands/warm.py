@@ -96,7 +96,10 @@ def stop() -> int:
 
 def _place() -> OwnerPlace | None:
     """Return the folder and the socket of the warm process, which keeps CLIs ready for the next
-    run. Return None if the folder does not exist, which means that there is no warm process."""
+    run.
+
+    Return None if the folder does not exist: then there is no warm process.
+    """
     place = OwnerPlace(Places.of())
     if not place.folder.is_dir():
         return None
@@ -137,10 +140,10 @@ def _show(owner: OwnerStatus) -> None:
 
 def _end_other(link: Link) -> int:
     """End the warm process of another version of geminids: ask it to retire (`RetireOwner`), and
-    send SIGTERM.
+    send SIGTERM. Return the exit code of the command.
 
-    The message `End`, which ends a warm process of this version, is not used, because another
-    version may not know it. Return the exit code of the command.
+    The message `End` ends only a warm process of this version. It is not used here, because another
+    version may not know it.
     """
     try:
         link.sock.sendall(as_line(RetireOwner()))
@@ -153,9 +156,9 @@ def _end_other(link: Link) -> int:
 def _kill(place: OwnerPlace, pid: int | None = None) -> int:
     """Kill a warm process that does not respond, and return the exit code of the command.
 
-    The guard of the warm process (a small process that ends what a killed program leaves) then ends
-    the processes that the warm process started. Without `pid`, kill the process that listens on the
-    socket; raise `GeminidsError` if the pid of that process is unknown.
+    The guard then ends the processes that the warm process started. The guard is a small process
+    that cleans up after a process that was killed. Without `pid`, kill the process that listens on
+    the socket; raise `GeminidsError` if the pid of that process is unknown.
     """
     if pid is None:
         sock = place.connect(_TIMEOUT)
@@ -184,10 +187,10 @@ def _signal(pid: int, number: signal.Signals, description: str) -> int:
 
 
 def _wait_until_gone(pid: int) -> bool:
-    """Wait until a process has ended. Return False if it still runs after 20 seconds.
+    """Wait until a process has ended, at most 20 seconds. Return whether the process has ended.
 
-    A zombie (an ended process whose parent has not read its exit code) also counts as ended: in a
-    container, there may be no process that reads it.
+    A zombie (an ended process whose exit code was not read by its parent) counts as ended. In a
+    container, a zombie can stay forever, because there may be no process that reads the exit code.
     """
     import psutil  # imported late: `--help` does not need it
 

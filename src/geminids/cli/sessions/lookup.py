@@ -60,10 +60,10 @@ def is_file(session: str) -> bool:
 def locate_session(session: str, cwd: str | None, home: str) -> SessionInfo:
     """Find a stored session by its id, the start of its id, `latest`, or its file.
 
-    The sessions of the folder `cwd` are searched. Without `cwd`, search those of the current
-    folder, then those of all folders; for `latest`, only those of the current folder. Raises
-    `click.UsageError` if `session` has none of these four forms, and `SessionError` if no session
-    is found.
+    With `cwd`, search only the sessions of that folder. Without `cwd`, search the sessions of the
+    current folder first, then those of all folders. But `latest` is searched only in the current
+    folder. Raises `click.UsageError` if `session` has none of these four forms, and `SessionError`
+    if no session is found.
     """
     if is_file(session):
         info = locate(Path(session))
@@ -105,7 +105,8 @@ def open_session(session: str, cwd: str | None, home: str) -> OpenSession:
     """Find a session and open its file. `session` is a session id, the start of an id, `latest` or
     a file.
 
-    Raises SessionDamaged if the file cannot be read, or if the CLI would find no session in it.
+    Raises SessionDamaged if the file cannot be read, or if it contains no session that the CLI
+    would find.
     """
     info = locate_session(session, cwd, home)
     try:
@@ -180,11 +181,11 @@ def _message_id(at: str, ids: Iterable[str], session: str) -> str:
 
 
 def rescue_session(session: str, cwd: str | None, home: str, *, rewound: bool) -> tuple[Rescue, str | None]:
-    """Recover the messages of a damaged session into a new session. Return the result, and the
-    folder of the project that the new session belongs to.
+    """Recover the messages of a damaged session into a new session.
 
-    This folder is None if it is unknown. With `rewound`, messages that were removed with `/rewind`
-    are recovered too.
+    Return the result, and the folder of the project that the new session belongs to. The folder is
+    None if it is unknown. With `rewound`, messages that were removed with `/rewind` are recovered
+    too.
     """
     info = locate_session(session, cwd, home)
     if is_file(session) or not is_session_id(info.id):

@@ -36,8 +36,11 @@ def why_not_resumable(info: SessionInfo) -> str | None:
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """Return a dict from each id to its short form: the first eight characters of the id, or more
-    if needed to make the short form unique."""
+    """Return a dict that maps each id to its short form.
+
+    The short form is the first eight characters of the id, or more if needed to make the short form
+    unique.
+    """
     ordered = sorted(set(ids))
     prefixes: dict[str, str] = {}
     for number, session_id in enumerate(ordered):
@@ -71,7 +74,7 @@ def ago(then: datetime, now: datetime) -> str:
 def as_rows(sessions: Sequence[SessionInfo], shown: Sequence[SessionInfo]) -> list[dict[str, Any]]:
     """Return the sessions in `shown` as JSON objects for `--json`.
 
-    `sessions` are all sessions, among which the short ids must be unique.
+    `sessions` contains all sessions. A short id is unique among all of them.
     """
     short = short_ids([info.id for info in sessions])
     now = datetime.now(UTC)
@@ -102,8 +105,8 @@ class _Row(msgspec.Struct, frozen=True):
 def print_table(sessions: Sequence[SessionInfo], shown: Sequence[SessionInfo], *, folders: bool) -> None:
     """Print a table of the sessions in `shown`.
 
-    `sessions` are all sessions, among which the short ids must be unique. `folders` adds a column
-    with the folder of each session.
+    `sessions` contains all sessions. A short id is unique among all of them. `folders` adds a
+    column with the folder of each session.
     """
     screen = Screen(sys.stdout)
     short = short_ids([info.id for info in sessions])
@@ -140,7 +143,7 @@ def _row(info: SessionInfo, short: str, now: datetime, folders: bool) -> _Row:
 def _fitted(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Pad the cells of a line to the widths of the columns.
 
-    The number of messages is aligned right.
+    The third cell, the number of messages, is aligned right; the other cells are aligned left.
     """
     fitted = []
     for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):

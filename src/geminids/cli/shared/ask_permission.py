@@ -19,7 +19,8 @@ _TICK = 0.1
 
 
 class Asker:
-    """Asks the user in the terminal about the permission requests of a run (`on_permission`).
+    """Asks the user in the terminal about the permission requests of a run. An `Asker` is the
+    `on_permission` function of the run.
 
     Before the run starts, `_Follower` in follow.py sets two attributes: `view`, which shows the
     requests, and `writing`, the lock for everything that prints.
@@ -49,7 +50,7 @@ class Asker:
 
     def shown(self, events: Iterable[Event]) -> None:
         """Record that these events were shown. The user is asked about a permission request only
-        after it was shown."""
+        after its event was shown."""
         for event in events:
             if isinstance(event, PermissionAsked):
                 self._seen(event.id).set()
@@ -83,7 +84,8 @@ class _Question:
         self.withdrawn = False
 
     def reason(self, fd: int) -> str | None:
-        """Read a line in which the user says why the request is denied; None without a reason.
+        """Read a line in which the user says why the request is denied. Return None if the line is
+        empty, or if the run is stopped.
 
         The terminal is polled, so that this method can return as soon as the run is stopped.
         """

@@ -67,7 +67,8 @@ _NO_CONFIG = own_flag("--no-config", is_flag=True, help="Ignore geminids.toml an
 
 
 def field_flags(command: Command) -> Command:
-    """Add the flags of all options, `--continue` and `--no-config` to a click command."""
+    """Add flags to a click command: those for the fields of `Options`, and also `--continue` and
+    `--no-config`."""
     for option in reversed([*_options(), _CONTINUE, _NO_CONFIG]):
         option(command)
     return command
@@ -123,7 +124,7 @@ def _param_name(field: Field) -> str:
 
 
 def parse_flags(params: Mapping[str, Any], *, continue_latest: bool = False) -> dict[str, Any]:
-    """Return the values of the flags that were set, as a dict by the name of the option.
+    """Return the values of the flags that were set, as a dict whose keys are option names.
 
     `params` are the values from click. Raises `click.UsageError` if a value cannot be parsed.
     """

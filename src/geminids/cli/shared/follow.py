@@ -1,4 +1,4 @@
-"""Follow a run until it ends: print and save its events, and stop it when a signal arrives."""
+"""Follow a run until it ends: print and save its events, and stop the run when a signal arrives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["follow"]
 
-# How many seconds to wait for the reader of stdout, if it does not read, after the run was stopped.
+# After the run was stopped, wait this number of seconds for a reader of stdout that does not read.
 _READER_TIMEOUT = 1.0
 _TICK = 0.1
 
@@ -40,7 +40,8 @@ def follow(
     """Print the events of a run until the run ends, and return the result of the run.
 
     `output` is the format. Events are also saved to `sink`, if it is set. `asker` asks the user for
-    permissions. `printer` prints the events if the format is a dialect.
+    permissions. If the format is a dialect (the format of another program), `printer` prints the
+    events.
 
     If the program that reads stdout has ended, the process exits with code 141.
     """
@@ -50,7 +51,8 @@ def follow(
     finally:
         follower.close()
     if follower.stuck:
-        # A thread is blocked, because nobody reads what it writes. A normal exit would wait for it.
+        # A thread is blocked, because nobody reads what it writes. A normal exit would wait for the
+        # thread.
         os._exit(EXIT_CODES["interrupted"])
     if follower.write_error is not None:
         raise GeminidsError(f"cannot write the output: {follower.write_error}")
@@ -64,7 +66,7 @@ class _Follower:
     """Prints and saves the events of a run.
 
     Events are printed in a separate thread. So the timeouts of the run still work if the program
-    that reads stdout (a pager, for example) stops reading.
+    that reads stdout, such as a pager, stops reading.
     """
 
     def __init__(

@@ -49,8 +49,11 @@ def single_keys(fd: int) -> Iterator[None]:
 
 @contextmanager
 def line_editing(fd: int) -> Iterator[None]:
-    """Inside this `with` block, the terminal reads whole lines again. Use it in a block of
-    `no_echo` or `single_keys`."""
+    """Inside this `with` block, the user can edit a line before it is read, and sees the typed
+    text.
+
+    Use it inside a block of `no_echo` or `single_keys`, to suspend the effect of that block.
+    """
     with _changed(fd, on=termios.ECHO | termios.ICANON):
         yield
 
@@ -75,7 +78,7 @@ def _changed(fd: int, *, off: int = 0, on: int = 0) -> Iterator[None]:
 
 
 def read_keys(fd: int, seconds: float) -> str | None:
-    """Return the keys that were pressed; wait up to `seconds` for the first one.
+    """Wait up to `seconds` for a key, and return the keys that were pressed.
 
     Return None if no key was pressed, or an empty string if the terminal was closed.
     """
@@ -105,7 +108,7 @@ def discard_input(fd: int) -> None:
 
 
 _TICK = 0.1
-# How many seconds no key must be pressed before the question is shown.
+# The keys for the answer are offered after no key was pressed for this number of seconds.
 _SILENCE = 0.25
 _ANSWERS: dict[str, tuple[Choice, str]] = {
     "y": ("allow", "yes"),
@@ -113,7 +116,8 @@ _ANSWERS: dict[str, tuple[Choice, str]] = {
     "n": ("deny", "no"),
     "r": ("deny", "no"),
 }
-# Other input that means one of these keys: Enter alone, Ctrl-D, and words that were read at once.
+# Other input that counts as one of these keys: Enter alone, Ctrl-D, and a word that arrives in one
+# read.
 _ALIASES = {"": "n", "\x04": "n", "yes": "y", "no": "n", "always": "a"}
 _NO = "the user answered no"
 

@@ -1,6 +1,6 @@
 """Create the files of a run record for a command, and check the record for `--strict`.
 
-A record is the JSON summary of a run that cakit reads.
+A run record is a JSON summary of a run, in the format that the program cakit reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STRICT_FAILED = 3
 
 
 def new_record_files(parent: str | None) -> RecordFiles:
-    """Create the folder of a record below `parent`, or in geminids' data folder.
+    """Create the folder of a record below `parent`; if `parent` is None, in geminids' data folder.
 
     A file that cannot be written is reported on stderr.
     """
@@ -24,10 +24,11 @@ def new_record_files(parent: str | None) -> RecordFiles:
 
 
 def report_missing_fields(encoded: bytes, *, trajectory: bool = True) -> int:
-    """Print each critical field that is missing or invalid in a record to stderr. Return the exit
+    """Print to stderr each critical field of a record that is missing or invalid. Return the exit
     code: 3 if there is such a field, otherwise 0.
 
-    `encoded` is the record as JSON. Pass `trajectory=False` for a record without files.
+    `encoded` is the record as JSON. With `trajectory=False`, the field `trajectory_path` may be
+    missing.
     """
     problems = record_dialect.check(record_dialect.decode(encoded), trajectory=trajectory)
     for problem in problems:

@@ -22,8 +22,10 @@ def exit_code(result: Result) -> int:
 
 
 def print_failure(result: Result) -> None:
-    """If a run failed, print the reason and the hint to stderr, because only the answer may be on
-    stdout."""
+    """Print the reason and the hint to stderr if a run failed; otherwise print nothing.
+
+    They are printed to stderr, because stdout may contain only the answer.
+    """
     if result.ok:
         return
     kind = f" ({result.failure.kind})" if result.failure else ""
@@ -37,7 +39,7 @@ def print_failure(result: Result) -> None:
 
 
 def print_refusal(refused: Refused) -> int:
-    """Print why a run cannot start to stderr, and return the exit code."""
+    """Print to stderr why a run cannot start, and return the exit code."""
     click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
     click.echo(f"  {refused.failure.hint}", err=True)
     return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)

@@ -1,4 +1,5 @@
-"""Handle Ctrl-C and other signals: the first stops a run, the second ends it immediately."""
+"""Handle Ctrl-C and other signals: the first one stops a run, the second one ends it
+immediately."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ _early: list[int] = []
 
 @contextmanager
 def collect_signals() -> Iterator[None]:
-    """Inside this `with` block, collect the signals that arrive. `stop_on_signals` handles them
-    later.
+    """Inside this `with` block, store the signals that arrive, so that `stop_on_signals` can handle
+    them later.
 
-    This is needed because the CLI is started before the event loop, and a signal can arrive in
-    between.
+    This is needed because the CLI is started before the event loop. A signal can arrive between the
+    two starts.
     """
     _early.clear()
     with _handled(_collect):
@@ -52,8 +53,10 @@ def _collect(number: int, frame: FrameType | None) -> None:
 
 
 async def stop_on_signals(run: Run | RemoteRun, on_stop: Callable[[], None]) -> None:
-    """Stop the run and call `on_stop` at each signal. Signals that `collect_signals` has collected
-    are handled first."""
+    """Wait for signals. At each signal, stop the run and call `on_stop`.
+
+    Signals that `collect_signals` has stored are handled first.
+    """
     import anyio
 
     def stop(number: int) -> None:
@@ -68,7 +71,8 @@ async def stop_on_signals(run: Run | RemoteRun, on_stop: Callable[[], None]) -> 
 
 
 class HungUp(Exception):
-    """Raised if the terminal was closed, or if another process asked this process to end."""
+    """Raised if the terminal was closed, or if another process asked this process to end
+    (SIGTERM)."""
 
 
 class Interrupts:
@@ -91,9 +95,12 @@ class Interrupts:
 
     @contextmanager
     def prompting(self) -> Iterator[None]:
-        """Inside this `with` block, while the user types a prompt, Ctrl-C raises KeyboardInterrupt,
-        and any other signal raises `HungUp`. If the oldest stored signal is not that of Ctrl-C,
-        raise `HungUp` at once."""
+        """Inside this `with` block, the user types a prompt: Ctrl-C raises KeyboardInterrupt, and
+        any other signal raises `HungUp`.
+
+        At the start of the block, the oldest stored signal is taken. If it does not come from
+        Ctrl-C, `HungUp` is raised at once.
+        """
         number = self.take()
         if number is not None and number != signal.SIGINT:
             raise HungUp

@@ -62,11 +62,12 @@ _REPORTED: dict[str, Any] = {}
 
 
 class Translator:
-    """Translates the events of one run to agent events. No event raises an exception.
+    """Translates the events of one run to agent events. It does not raise an exception for any
+    event.
 
-    `disallowed_tools` are listed in `init`. `resume` is the id of the session that the run was to
-    resume. If the run was interrupted before the CLI reported a session, `resume` becomes the
-    resume token in `done`.
+    `disallowed_tools` are the names of tools that the run must not use; `init` lists them. `resume`
+    is the id of the session that the run must resume; None for a new session. If the run was
+    interrupted before the CLI reported a session, `done` contains this id as its resume token.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Translator:
         self._failed_request = False
 
     def translate(self, events: Sequence[Event]) -> list[AgentEvent]:
-        """Translate a batch of events. After a `done`, the result is always empty."""
+        """Translate a batch of events. Return an empty list if `done` was already emitted."""
         out: list[AgentEvent] = []
         for event in events:
             if self._has_emitted_done:
@@ -106,7 +107,7 @@ class Translator:
             at = event.at
             self._times = (self._times[0] if self._times else at, at)
             if type(event) is model.Text:
-                # The most frequent event: handled inline.
+                # `Text` is the most frequent event, so it is handled here, for speed.
                 if (event.attempt, event.turn) != self._message or not self._has_emitted_init:
                     self._end_message(at, out)
                     self._begin(out)
@@ -152,7 +153,8 @@ class Translator:
         )
 
     def _begin(self, out: list[AgentEvent]) -> None:
-        """Emit `init`, and then the events that waited for it. A second call has no effect."""
+        """Emit `init`, and then the events that were held back until `init`. A second call has no
+        effect."""
         if self._has_emitted_init:
             return
         self._has_emitted_init = True
@@ -181,8 +183,9 @@ class Translator:
         self._before_init.clear()
 
     def _end_message(self, at: int, out: list[AgentEvent]) -> None:
-        """Emit the complete text of the current message, after its pieces were emitted as deltas.
-        `at` is the time in Unix milliseconds."""
+        """End the current message. If it has text, emit a `text` event with the complete text. The
+        pieces of this text were already emitted as `text_delta` events. `at` is the time of the
+        `text` event in Unix milliseconds."""
         if content := self._text.getvalue():
             out.append(self._new("text", at, Text(content=content)))
             self._text = StringIO()
@@ -208,8 +211,8 @@ class Translator:
             )
 
     def _complete_start(self, notice: Notice, out: list[AgentEvent]) -> None:
-        """Read the session, the model and the tools from a notice. Emit `init` when the session and
-        the tools are known, or if the run stalls (makes no progress) before that."""
+        """Read the session, the model and the tools from a notice. Emit `init` if the session and
+        the tools are now known, or if the notice reports a stall (the run makes no progress)."""
         if (session := notice.session) is not None:
             self._session = self._session or session.session_id
             self._model = self._model or session.model
@@ -238,7 +241,7 @@ class Translator:
             out.append(self._new("tool_use", event.at, *use_of(event)))
         with_input = self._inputs[event.id] is None
         out.append(self._new("tool_result", event.at, *result_of(event, with_input=with_input)))
-        self._inputs[event.id] = _REPORTED  # keep the call for the count, not its input, which can be large
+        self._inputs[event.id] = _REPORTED  # count the call, but drop its input, which can be large
 
     def _on_asked(self, event: model.PermissionAsked, out: list[AgentEvent]) -> None:
         self._begin(out)
@@ -270,7 +273,8 @@ class Translator:
 
 
 class Encoder:
-    """Encodes the agent events of a run as JSON lines."""
+    """Translates the events of a run to agent events, and encodes each of these as a line of
+    JSON."""
 
     def __init__(self) -> None:
         self._translator = Translator()

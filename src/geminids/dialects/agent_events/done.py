@@ -1,4 +1,5 @@
-"""Translate the end of a run to SubLang's `done`, and to an `error` before it if the run failed."""
+"""Build SubLang's `done` event for the end of a run and, if the run failed, the `error` event
+before it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from geminids.events.model import Finished
 
 __all__ = ["STATUSES", "done_of"]
 
-# `timed_out` is an error: a time limit stopped the run, nobody interrupted it on purpose.
+# `timed_out` is an error, not `interrupted`: a time limit stopped the run, not a person.
 STATUSES = {
     "success": "success",
     "failed": "error",
@@ -36,11 +37,12 @@ _Error = tuple[Error, Metadata | None]
 def done_of(
     finished: Finished, usage: AgentUsage, *, was_started: bool = True, resume: str | None = None
 ) -> tuple[_Error | None, tuple[Done, Metadata]]:
-    """Return the `error` event, if any, and the `done` event, each with its metadata.
+    """Return the `error` event and the `done` event of a run, each as a payload with its metadata.
 
-    `was_started` is True if the CLI was started; the code of the error depends on it. `resume` is
-    the id of the session that the run was to resume. If the run was interrupted before the CLI
-    reported a session, `resume` becomes the resume token in `done`.
+    The `error` event is None if the run does not end with an error. `was_started` is True if the
+    CLI was started; the code of the error depends on it. `resume` is the id of the session that the
+    run had to resume; None for a new session. If the run was interrupted before the CLI reported a
+    session, `done` contains this id as its resume token.
     """
     status = STATUSES[finished.outcome]
     resumed = resume if status == "interrupted" else None

@@ -1,4 +1,5 @@
-"""SubLang's agent events: nine types with their payloads, and how to encode and decode them."""
+"""SubLang's agent events: the nine types of events with their payloads, and functions that encode
+and decode them."""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ class _Payload(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class AgentCapabilities(_Payload, frozen=True, kw_only=True):
-    """Whether the agent's tools are known, and what reported them.
+    """Whether the agent's tools are known, and where this information comes from.
 
-    `tools_source` is `gateway` if the gateway read them from the CLI's first request, and
-    `unavailable` if they are not known.
+    `tools_source` is `gateway` if the gateway read the tools from the CLI's first request. It is
+    `unavailable` if the tools are not known.
     """
 
     tools_known: bool
@@ -103,7 +104,7 @@ class PermissionRequest(_Payload, frozen=True, kw_only=True):
 
 
 class Error(_Payload, frozen=True, kw_only=True):
-    """Something went wrong. If `recoverable` is true, the run continues."""
+    """An error of the run. `recoverable` is True if the run continues."""
 
     message: str
     recoverable: bool
@@ -122,7 +123,8 @@ class Done(_Payload, frozen=True, kw_only=True):
 
 
 class Metadata(_Payload, frozen=True, kw_only=True):
-    """Details that geminids adds to an event. Programs that read the events may ignore all of them."""
+    """Details that geminids adds to an event. Programs that read the events may ignore these
+    details."""
 
     run_id: str | None = None
     cli_version: str | None = None
@@ -131,8 +133,9 @@ class Metadata(_Payload, frozen=True, kw_only=True):
     parent_tool_use_id: str | None = None
     """The id of the tool call that started the subagent, if the event belongs to a subagent."""
     input: dict[str, Any] | None = None
-    """The input of a tool call, added to its result if it was not known when the call started. This
-    happens on the warm transport (runs in a CLI that is already running)."""
+    """The input of a tool call. It is added to the result of the call if it was not known when the
+    call started. This happens on the warm transport, where the CLI is already running before the
+    run starts."""
     cancelled: bool | None = None
     exit_code: int | None = None
     changes: tuple[Change, ...] | None = None
@@ -146,9 +149,10 @@ class Metadata(_Payload, frozen=True, kw_only=True):
 
 
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One event of any agent.
+    """One event. The format is the same for all agents.
 
-    `payload` is one of the nine structs in `PAYLOADS`, or any value for a type `<namespace>:<name>`.
+    `payload` is one of the nine structs in `PAYLOADS`. If `type` has the form `<namespace>:<name>`,
+    `payload` can be any value.
 
     >>> event = AgentEvent(type="text", agent="a", timestamp=1, session_id="s", payload=Text(content="hi"))
     >>> encode_agent_event(event)
@@ -196,9 +200,10 @@ def encode_agent_event(event: AgentEvent) -> bytes:
 
 
 def decode_agent_event(line: bytes | str) -> AgentEvent:
-    """Decode an event with its typed payload.
+    """Decode an event. For the nine types in `PAYLOADS`, the payload is decoded as the struct of
+    its type.
 
-    Raises `msgspec.MsgspecError` if the line is not an event.
+    Raises `msgspec.MsgspecError` if the line is not a valid event.
     """
     fields = _decoder.decode(line)
     payload = msgspec.json.decode(fields.payload, type=PAYLOADS.get(fields.type, Any))
@@ -214,8 +219,8 @@ def decode_agent_event(line: bytes | str) -> AgentEvent:
 
 
 def is_agent_event(value: Any) -> bool:
-    """Return whether a JSON value is an event: an object with the strings `type`, `agent` and
-    `sessionId`, the number `timestamp`, and any `payload`.
+    """Return whether a JSON value is an event. An event is an object with the strings `type`,
+    `agent` and `sessionId`, the number `timestamp`, and a `payload` of any type.
 
     >>> is_agent_event({"type": "text", "agent": "a", "timestamp": 1, "sessionId": "s", "payload": None})
     True

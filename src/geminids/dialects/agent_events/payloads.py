@@ -40,7 +40,7 @@ def thinking_of(thought: Thought) -> tuple[Thinking, Metadata | None]:
 
 
 def use_of(tool: ToolStarted | ToolFinished) -> tuple[ToolUse, Metadata | None]:
-    """Return the payload for the start of a tool call.
+    """Return the payload and the metadata for the start of a tool call.
 
     If no `ToolStarted` was reported, the payload is built from `ToolFinished`.
     """
@@ -74,7 +74,8 @@ def result_of(tool: ToolFinished, *, with_input: bool) -> tuple[ToolResult, Meta
 def request_of(
     asked: PermissionAsked, tool_input: dict[str, Any] | None
 ) -> tuple[PermissionRequest, Metadata | None]:
-    """Return a permission request; `tool_input` is the input of the call, if known."""
+    """Return the payload and the metadata of a permission request. `tool_input` is the input of the
+    call. If it is None or empty, the input is taken from the request."""
     request = PermissionRequest(
         tool_name=asked.tool,
         tool_use_id=asked.id,
@@ -88,7 +89,8 @@ def request_of(
 
 
 def decision_of(event: PermissionDecided) -> dict[str, str]:
-    """Return the payload of `geminids:permission_decided`. SubLang has no type for a decision."""
+    """Return the payload of the event `geminids:permission_decided`. geminids adds this type
+    because SubLang has no event for a decision."""
     fields = {"toolName": event.tool, "toolUseId": event.id, "decision": event.decision, "by": event.by}
     return fields if event.reason is None else {**fields, "reason": event.reason}
 
@@ -98,8 +100,8 @@ def _if_any(**known: Any) -> Metadata | None:
 
 
 def _asked_input(asked: PermissionAsked) -> dict[str, Any]:
-    """Return the input that a permission request contains, with the CLI's argument names. The
-    result is empty if the request contains neither a command nor a path."""
+    """Return the input of a tool call as its permission request reports it, with the CLI's argument
+    names. Return an empty dict if the request contains neither a command nor a path."""
     if asked.command is not None:
         return {"command": asked.command}
     if len(asked.paths) == 1:
@@ -109,7 +111,7 @@ def _asked_input(asked: PermissionAsked) -> dict[str, Any]:
 
 _BAD_LINES = ("noise", "encoding", "protocol", "line_too_long")
 _FAILED_REQUESTS = ("retry", "attempt", "gave_up", "api_error")
-# Errors of the CLI. Our other notices are not errors of the agent.
+# Codes of notices about errors of the CLI. All other notices are not about errors of the agent.
 _CLI_ERRORS = (*_FAILED_REQUESTS, "cli", "loop", "mcp", "resume_failed")
 
 
@@ -122,8 +124,8 @@ def is_failed_request(notice: Notice) -> bool:
 def notice_of(notice: Notice) -> tuple[str, Any, Metadata | None] | None:
     """Convert a notice to an event, and return the event's type, payload and metadata.
 
-    Return None for a notice of the level `debug` or `info`, unless the notice is about an invalid
-    line.
+    A notice about an invalid line is always converted. For all other notices of the level `debug`
+    or `info`, return None.
     """
     if notice.code in _BAD_LINES:
         return "error", Error(code="NDJSON_PARSE_ERROR", message=notice.message, recoverable=True), None

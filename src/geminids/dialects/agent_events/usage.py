@@ -1,4 +1,5 @@
-"""Build the usage in SubLang's `done`: exact token counts, and whether all requests are included."""
+"""Build the usage in SubLang's `done` event: exact token counts, and whether they include all
+requests."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ class TokenCounts(msgspec.Struct, frozen=True):
 
 
 class UsageRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The tokens of one request, or of all requests to a model if the tokens of each request are
-    not known."""
+    """The tokens of one request. If the tokens of single requests are not known, a record contains
+    the tokens of all requests to one model."""
 
     model: str | None = None
     provider: str | None = None
@@ -82,8 +83,7 @@ class Money(msgspec.Struct, frozen=True):
 
 
 class AgentUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The usage of a run: the number of different tool calls, and the tokens and the cost if these
-    are known."""
+    """The usage of a run: the number of tool calls and, if known, the tokens and the cost."""
 
     tool_uses: int
     tokens: RunTokens | None = None
@@ -93,9 +93,9 @@ class AgentUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 def cost_of(finished: Finished, tokens: RunTokens | None, *, failed_request: bool = False) -> Money | None:
     """Return the cost of a run; None if the cost is not known.
 
-    `failed_request` is True if the API rejected at least one request. If, in addition, `tokens` is
-    None and the cost is 0 dollars, the result is None: no request was answered, so these 0 dollars
-    are not a measurement.
+    A cost of 0 dollars is also returned as None if no request was answered, because nothing was
+    measured. This is the case if `failed_request` is True (the API rejected at least one request)
+    and `tokens` is None.
     """
     usd = finished.cost.usd if finished.cost is not None else None
     if usd is None or (failed_request and tokens is None and not usd):
@@ -108,9 +108,9 @@ def tokens_of(
 ) -> RunTokens | None:
     """Return the tokens of a run; None if there are no reliable counts.
 
-    The result has one record per response, or one per model if the tokens of each response are not
-    known. `failed_request` is True if the API rejected at least one request; the `coverage` is then
-    `partial`.
+    The result has one record for each response. If the tokens of single responses are not known, it
+    has one record for each model. `failed_request` is True if the API rejected at least one
+    request; `coverage` is then `partial`.
     """
     usage = finished.usage
     answered = [request for request in requests if not request.is_http_error]
@@ -123,16 +123,16 @@ def tokens_of(
     totals = _summed([record.tokens for record in records])
     if totals is None or (failed_request and totals.input.total == totals.output.total == 0):
         return None  # no request was answered, so the zeros are not measurements
-    # Only the gateway counts requests, so only its sums prove that none is missing.
+    # Only the gateway counts requests. Without its count, requests may be missing from the sums.
     counted = usage is not None and usage.requests is not None
     complete = counted and not failed_request and len(records) == len(counts)
     return RunTokens("complete" if complete else "partial", totals, records)
 
 
 def _disagree(usage: Usage, requests: Sequence[TokensUsed]) -> bool:
-    """Return whether the sum over `requests` differs from `usage`, the sums that the CLI reports.
+    """Return whether the sums over `requests` differ from `usage`, the sums that the CLI reports.
 
-    A difference is possible only without the gateway. It means that one of the two is wrong.
+    They can differ only in runs without the gateway. In this case, `requests` or `usage` is wrong.
     """
     for name in ("input", "output"):
         total = getattr(usage, name)
@@ -148,7 +148,7 @@ def _by_model(usage: Usage | None) -> Sequence[ModelUsage]:
     total = with_reported_totals(usage)
     if total is usage:
         return ()
-    # The stream names no model: one record has all tokens.
+    # The output of the CLI names no model, so one record contains all tokens.
     return (
         ModelUsage(
             model="",
@@ -187,8 +187,8 @@ def _record(count: TokensUsed | ModelUsage) -> UsageRecord | None:
 def _summed(parts: Sequence[TokenCounts]) -> TokenCounts | None:
     """Add up the token counts in `parts`, field by field.
 
-    In the sum, an optional field is None if it is None in one of `parts`. Return None if a total is
-    too large.
+    In the sum, an optional field is None if it is None in at least one of `parts`. Return None if a
+    total is too large for JavaScript.
     """
     total_in, total_out = sum(part.input.total for part in parts), sum(part.output.total for part in parts)
     if max(total_in, total_out) > _MOST:

@@ -1,4 +1,4 @@
-"""Convert stored conversations and live runs to ATIF, the trajectory format of Harbor."""
+"""Convert stored conversations and live runs to ATIF, Harbor's format for agent trajectories."""
 
 from __future__ import annotations
 

@@ -32,11 +32,12 @@ def trajectory(
     agents: Agents | None = None,
     version: str = "unknown",
 ) -> Iterator[bytes]:
-    """Convert the messages of a session to an ATIF document, and yield the document in pieces, so
-    that a large session does not have to fit into memory.
+    """Convert the messages of a session to an ATIF document, and yield the document in pieces.
 
-    `agents` finds the session files of subagents; without `agents`, the document does not contain
-    the subagents. `version` is the version of the CLI: session files do not contain this version.
+    The whole session does not have to fit into memory. `agents` finds the session files of
+    subagents; without `agents`, the document does not contain the subagents. `version` is the
+    version of the CLI; session files do not contain it.
+
     Raises `SessionError` before the first piece if there are no messages.
     """
     document = _Document(session_id, agents, version)
@@ -56,7 +57,8 @@ def trajectory(
 
 
 class _Document:
-    """Builds the parts of one ATIF document: first the steps, then the totals of all steps."""
+    """Builds the parts of one ATIF document: the steps, then the documents of subagents, then the
+    totals."""
 
     def __init__(self, session_id: str, agents: Agents | None, version: str) -> None:
         self._agents = agents
@@ -78,8 +80,8 @@ class _Document:
     def embedded(self) -> Iterator[dict[str, Any]]:
         """Yield the documents of all subagents.
 
-        The subagents that were found through a tool call come first, then all other subagents of
-        the session.
+        First come the subagents to which a tool call refers, then all other subagents of the
+        session.
         """
         while self._waiting:
             agent = next(iter(self._waiting))
@@ -90,14 +92,16 @@ class _Document:
 
     def _embedded(self, agent: str, name: str, file: Path) -> dict[str, Any]:
         self.embeds = True
-        # Encode each step alone: inside the document it could be nested more deeply than JSON allows.
+        # Encode each step separately: inside the document, it could exceed the encoder's nesting
+        # limit.
         steps = [msgspec.Raw(msgspec.json.encode(step)) for step in self.steps_of(file)]
         return {
             "schema_version": VERSION,
             "trajectory_id": agent,
             "session_id": self._session_id,
             "agent": {"name": name, "version": self._version},
-            # A tool call refers to this document, so it must be valid: ATIF requires at least one step.
+            # A tool call refers to this document, so the document must be valid: ATIF requires at
+            # least one step.
             "steps": steps or [{"step_id": 1, "source": "system", "message": ""}],
         }
 
@@ -159,9 +163,9 @@ class _Document:
         return body
 
     def _call_fields(self, calls: list[StoredToolCall], *, is_agent: bool) -> dict[str, Any]:
-        """Return the fields of a step that contain tool calls and their results.
+        """Return the fields of a step for its tool calls and their results.
 
-        `is_agent` is True for a step of the model. Other steps may contain results only.
+        `is_agent` is True for a step of the model. For other steps, only the results are returned.
         """
         ids = [call.id or f"call_{number}" for number, call in enumerate(calls, 1)]
         results = [self._result(name, call, is_agent) for name, call in zip(ids, calls, strict=True)]
@@ -191,7 +195,8 @@ class _Document:
 
 
 def _content(result: Any) -> str:
-    """Return the result of a tool call as the text that the model received."""
+    """Return the result of a tool call as the text that the model received; an empty text if the
+    result contains none."""
     for part in _parts(result):
         answer = part.get("functionResponse") if isinstance(part, dict) else None
         response = answer.get("response") if isinstance(answer, dict) else None

@@ -51,13 +51,14 @@ class Encoder:
         self._tokens: list[TokensUsed] = []
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """Collect events. Always returns empty bytes, because the document is complete only at the end."""
+        """Collect events. Always return empty bytes, because the document is complete only at the
+        end."""
         turns = self._turns
         for event in events:
             if self._finished is not None:
                 break
             if type(event) is Text:
-                # `Text` is the most frequent event, so it is handled without a further call.
+                # `Text` is the most frequent event, so it is handled here, for speed.
                 answer = turns.get(event.turn) or self._answer(event)
                 (answer.text or answer.open_text()).write(event.text)
             elif isinstance(event, ToolStarted):
@@ -95,13 +96,15 @@ class Encoder:
         return _encode_lines([document])  # adds the newline without a second copy of a long document
 
     def _answer(self, event: Event, parent: str | None = None, *, thinking: bool = False) -> ModelTurn:
-        """Return the turn of the model that an event belongs to. If there is no such turn, begin
-        one.
+        """Return the turn of the model that an event belongs to. If this turn does not exist yet,
+        begin it.
 
         `parent` is the id of the tool call that started the subagent; None for the main agent.
-        `thinking` is True if the event is a thought. A subagent has one open turn at a time. The
-        subagent's next turn begins when all tool calls of the open turn have ended, or with a
-        thought after a tool call.
+        `thinking` is True if the event is a thought.
+
+        A subagent has only one open turn at a time. Its next turn begins with the first event after
+        all tool calls of the open turn have ended. A thought that follows a tool call also begins a
+        new turn.
         """
         if parent is None:
             return self._turns.get(event.turn) or self._next_turn(event)
@@ -144,22 +147,22 @@ class Encoder:
         call.finished = event
 
     def _count(self, event: TokensUsed) -> None:
-        """Add the tokens of a request to the totals. If the main agent sent the request, also add
-        them to the turn of the main agent.
+        """Add the tokens of a request to the totals and, if the main agent sent the request, to its
+        turn.
 
-        For a subagent this is impossible, because the events do not say which subagent sent a
-        request.
+        The turns of subagents get no tokens, because the events do not say which subagent sent a
+        request. Failed requests have no tokens and are ignored.
         """
         if event.is_http_error:
-            return  # a failed request has no tokens
+            return
         self._tokens.append(event)
         if event.role == "main":
             self._answer(event).tokens.append(event)
 
     def _steps(self) -> Iterator[Step]:
-        """Yield the steps, and free the memory of each turn when its step is made.
+        """Yield the steps. After each turn has become a step, free the memory of the turn.
 
-        Otherwise, all turns and the finished document would be in memory at the same time.
+        Without this, all turns and the finished document would be in memory at the same time.
         """
         number = 0
         started, end = self._started, self._finished
@@ -170,7 +173,8 @@ class Encoder:
             number += 1
             yield self._turns.pop(turn).step(number, self._agents, end.discarded if end else ())
         if not number or (end is not None and end.outcome != "success"):
-            # The last step contains why the run ended. ATIF requires at least one step.
+            # Say why the run ended. A document without steps gets this step too: ATIF requires at
+            # least one.
             timestamp = iso_timestamp(end.at) if end else None
             reason = (end.reason or end.outcome) if end else ""
             yield Step(step_id=number + 1, timestamp=timestamp, source="system", message=reason)
@@ -206,8 +210,12 @@ class Encoder:
         )
 
     def _totals(self, steps: int) -> FinalMetrics:
-        """Return the token totals of the run, as reported in `Finished`. If `Finished` has none,
-        return the sums over all requests. `steps` is the number of steps in the document."""
+        """Return the token totals and the cost of the run. `steps` is the number of steps in the
+        document.
+
+        The totals come from `Finished`. If `Finished` contains none, they are the sums over all
+        requests.
+        """
         usage = self._finished.usage if self._finished else None
         cost = self._finished.cost if self._finished else None
         usd = float(cost.usd) if cost is not None and cost.usd is not None else None

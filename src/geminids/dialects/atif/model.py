@@ -1,6 +1,6 @@
 """Structs of ATIF documents (Agent Trajectory Interchange Format, v1.8).
 
-The structs have only those fields of the format that geminids fills.
+The structs contain only those fields of the format that geminids fills.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERSION = "ATIF-v1.8"
 
 
 class _AtifStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all structs. Fields that are None are omitted from the JSON."""
+    """Base class of all structs in this module. Fields that are None are omitted from the JSON."""
 
 
 class Reference(_AtifStruct, frozen=True, kw_only=True):
@@ -34,7 +34,8 @@ class Reference(_AtifStruct, frozen=True, kw_only=True):
 
 
 class Observed(_AtifStruct, frozen=True, kw_only=True):
-    """The result of a tool call. `source_call_id` is the id of a tool call in the same step."""
+    """The result of a tool call. `source_call_id` is the id of this call, which is in the same
+    step."""
 
     source_call_id: str
     content: str | None = None
@@ -54,7 +55,7 @@ class Call(_AtifStruct, frozen=True, kw_only=True):
 
 
 class Metrics(_AtifStruct, frozen=True, kw_only=True):
-    """The tokens of one step.
+    """The token counts of one step.
 
     Prompt tokens include cached tokens and tool prompts. Completion tokens include thinking.
     """
@@ -98,7 +99,8 @@ class FinalMetrics(_AtifStruct, frozen=True, kw_only=True):
 class Trajectory(_AtifStruct, frozen=True, kw_only=True):
     """One ATIF document. Its steps are already encoded as JSON.
 
-    `trajectory_id` is set only for the document of a subagent, which is inside another document.
+    The document of a subagent is part of another document. Only such a document has a
+    `trajectory_id`.
     """
 
     schema_version: str

@@ -40,7 +40,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class CallState(msgspec.Struct):
-    """A tool call and the events about it that have arrived so far."""
+    """A tool call, and those of its events that have already arrived."""
 
     started: ToolStarted | ToolFinished
     finished: ToolFinished | None = None
@@ -58,9 +58,9 @@ class CallState(msgspec.Struct):
     def arguments(self) -> dict[str, Any] | None:
         """Return the input of the call; None if it is not known.
 
-        On the warm transport (runs in a CLI that is already running), the input is reported when
-        the call ends. The input of a denied shell command is reported only in its permission
-        request.
+        On the warm transport, where the CLI is already running before the run starts, the input is
+        reported when the call ends. The input of a denied shell command is reported only in its
+        permission request.
         """
         arguments = (
             self.started.input or (self.finished.input if self.finished else None) or self.started.input
@@ -100,8 +100,8 @@ class CallState(msgspec.Struct):
 
 
 class EncodedCall:
-    """A tool call that has ended, stored as JSON. The JSON needs a tenth of the memory that the
-    events of the call need."""
+    """A finished tool call, stored as JSON. The JSON takes a tenth of the memory that the events of
+    the call take."""
 
     __slots__ = ("_call", "_result", "id")
     is_over = True
@@ -121,7 +121,8 @@ class EncodedCall:
 class ModelTurn:
     """One turn of the model: its thoughts, its text and its tool calls.
 
-    `at` is the start in Unix milliseconds, `turn` the number of the turn within the attempt.
+    `at` is the start time in Unix milliseconds. `turn` is the number of the turn within the
+    attempt.
     """
 
     __slots__ = ("at", "calls", "closed_text", "text", "thoughts", "tokens", "turn")
@@ -143,11 +144,12 @@ class ModelTurn:
         return self.text
 
     def compact(self, agents: Collection[str]) -> list[CallState]:
-        """Encode the tool calls that have ended as JSON, to free memory, and return these calls.
+        """Store the finished tool calls as JSON, to free memory. Return the calls that were
+        changed.
 
         This is called when the next turn has begun. Events of this turn that arrive later can still
-        be added. `agents` are the ids of the calls that started subagents: these calls are not
-        encoded yet.
+        be added. A call that started a subagent is not changed, because events of the subagent can
+        still arrive. `agents` are the ids of such calls.
         """
         if self.text is not None:
             self.closed_text, self.text = self.closed_text + self.text.getvalue(), None
@@ -167,10 +169,11 @@ class ModelTurn:
         return bool(self.calls) and all(call.is_over for call in self.calls)
 
     def step(self, number: int, agents: Collection[str], discarded: Collection[int] = ()) -> Step:
-        """Return the turn as a step with this number.
+        """Return the turn as a step. `number` is the id of the step.
 
-        `agents` are the ids of the subagent calls that have a document of their own. `discarded`
-        are the numbers of the requests whose answers the CLI did not use.
+        `agents` are the ids of the calls that started subagents. The result of such a call refers
+        to the document of its subagent. `discarded` are the numbers of the requests whose answers
+        the CLI did not use.
         """
         unused = [used.request for used in self.tokens if used.request in discarded]
         results = [result for call in self.calls if (result := _result(call, agents)) is not None]
@@ -208,10 +211,10 @@ def _result(call: CallState | EncodedCall, agents: Collection[str]) -> Observed 
 
 
 def metrics_of(tokens: Sequence[TokensUsed]) -> Metrics | None:
-    """Return the sums of the tokens of these requests; None if there are no requests.
+    """Return the token counts of these requests, added up; None if there are no requests.
 
-    If the tokens of a request are unknown, the result contains no sums, only the number of requests
-    with unknown tokens.
+    If the token counts of a request are unknown, the result contains no sums, only the number of
+    such requests.
     """
     if not tokens:
         return None
@@ -230,10 +233,10 @@ def metrics_of(tokens: Sequence[TokensUsed]) -> Metrics | None:
 
 
 def totals_of(usage: Usage, steps: int) -> FinalMetrics:
-    """Return the tokens of a whole run with this number of steps.
+    """Return the token totals of a run. `steps` is the number of its steps.
 
-    If the tokens of a request are unknown, there are no totals, and `extra` has the sums of the
-    other requests.
+    If the tokens of a request are unknown, the totals are omitted. `extra` then contains the sums
+    over the other requests.
     """
     usage = with_reported_totals(usage)
     parts = {"input": usage.input, "output": usage.output, "thinking": usage.thinking, "tool": usage.tool}
@@ -255,11 +258,12 @@ def totals_of(usage: Usage, steps: int) -> FinalMetrics:
 
 
 def _parts(counts: dict[str, int | None], sums: dict[str, int | None]) -> dict[str, int]:
-    """Return the field `extra`: the known numbers in `counts`, and sums in place of missing totals.
+    """Return the content of the field `extra`: the known numbers in `counts`, and parts of unknown
+    totals.
 
-    If the tool prompts in `sums` are unknown, the prompt total is unknown too, so `input_tokens` is
-    added. If the thinking tokens in `sums` are unknown, the completion total is unknown too, so
-    `output_tokens` is added.
+    If `sums["tool"]` is None, the total of prompt tokens is unknown, so `input_tokens` is added. If
+    `sums["thinking"]` is None, the total of completion tokens is unknown, so `output_tokens` is
+    added.
     """
     if sums["tool"] is None:
         counts["input_tokens"] = sums["input"]
@@ -278,7 +282,7 @@ def added(*numbers: int | None) -> int | None:
 
 
 def iso_timestamp(at: int) -> str | None:
-    """Format Unix milliseconds as ISO 8601; None if the time is out of range.
+    """Return a time in Unix milliseconds as ISO 8601; None if the time is out of range.
 
     >>> iso_timestamp(1_794_800_000_123)
     '2026-11-16T03:33:20.123Z'
@@ -290,7 +294,7 @@ def iso_timestamp(at: int) -> str | None:
 
 @lru_cache(maxsize=8)
 def _second(at: int) -> str | None:
-    """Format Unix seconds as ISO 8601; None if the time is out of range.
+    """Return a time in Unix seconds as ISO 8601; None if the time is out of range.
 
     The result is cached, because many steps begin in the same second.
     """

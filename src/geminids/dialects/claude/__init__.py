@@ -1,8 +1,8 @@
 """Convert stored conversations and runs to formats of Claude Code and agent-cli-sdk.
 
 `message` and `messages` return agent-cli-sdk's `UnifiedMessage`. `Encoder` writes the lines that
-Claude Code prints during a run. `transcript` writes a session file of Claude Code. `executed` returns
-the result of agent-cli-sdk's `execute`.
+Claude Code prints during a run. `transcript` writes a session file of Claude Code. `executed`
+returns what agent-cli-sdk's `execute` returns for a run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Convert stored messages to agent-cli-sdk's `UnifiedMessage`, whose content is in Claude's format."""
+"""Convert stored messages to agent-cli-sdk's `UnifiedMessage`. Its content is in Claude's
+format."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ UnifiedContent = Text | Thinking | ToolUse | ToolResult | Image
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """The tokens of one message.
+    """The token counts of one message.
 
     `input_tokens` includes `cache_read_tokens`. `thinking_tokens` and `tool_tokens` are part of
     `total_tokens`, but not of `output_tokens`.
@@ -95,9 +96,9 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 class UnifiedMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A message of a conversation in agent-cli-sdk's format.
 
-    `content` is a string only if the message has no blocks. `timestamp` is in Unix milliseconds,
-    None if the stored time is invalid. `raw` is the source message as JSON text. When a
-    `UnifiedMessage` is encoded as JSON, the source message is the object `_original`.
+    `content` is a string only if the message has no blocks. `timestamp` is in Unix milliseconds;
+    None if the stored time is invalid. `raw` is the source message as JSON text. In the JSON of a
+    `UnifiedMessage`, the source message is the object `_original`.
     """
 
     id: str
@@ -111,7 +112,8 @@ class UnifiedMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def _original(self) -> dict[str, Any]:
-        """The source of this message: the object that the CLI stored, or the turn of a run."""
+        """The source of this message: the object that the CLI stored or, for a message that was
+        built from events, the turn of the run."""
         value: dict[str, Any] = value_of(bytes(self.raw))
         return value
 
@@ -129,9 +131,10 @@ def messages(
     """Convert stored messages to `UnifiedMessage`s.
 
     The CLI writes some messages in the user's name: context for the model, and tool results that
-    are also stored with their calls. These messages are omitted. In sessions made over ACP, the CLI
-    stores tool calls apart from the answer that contains them; here, these calls are moved into
-    that answer. With `everything=True`, all messages are converted in the order of the file.
+    are also stored with their calls. These messages are omitted. In sessions recorded over ACP (the
+    CLI's JSON-RPC protocol), the CLI stores tool calls separately from the answers in which the
+    model made them. These calls are moved into their answers. With `everything=True`, all messages
+    are converted, in the order of the file.
     """
     records = conversation if isinstance(conversation, Iterable) else conversation.messages
     if everything:
@@ -183,14 +186,14 @@ def message(record: StoredMessage) -> UnifiedMessage:
 
 
 def as_dict(message: UnifiedMessage) -> dict[str, Any]:
-    """Return a message as a dictionary of JSON values, which also contains the source message as
-    `_original`."""
+    """Return a message as a dictionary of JSON values. Its key `_original` contains the source
+    message."""
     value: dict[str, Any] = value_of(msgspec.json.encode(message))
     return value
 
 
 def results_of(call: StoredToolCall) -> list[UnifiedContent]:
-    """Return the tool_use block of a call and, if the call has a result, also the tool_result
+    """Return the `tool_use` block of a call and, if the call has a result, also its `tool_result`
     block."""
     name, tool_input = claude_tool(call.name, call.args, call.display_name)
     use = ToolUse(call.id, name, tool_input)
@@ -208,8 +211,8 @@ def results_of(call: StoredToolCall) -> list[UnifiedContent]:
 def _answer_to(call_id: str, parts: list[Any]) -> Any:
     """Return the part with the result of the call `call_id`; the first part if none has that id.
 
-    `parts` can contain results of other calls: if several calls ran in parallel, a CLI that resumes
-    the session stores the results of all of them with each call.
+    `parts` can contain results of other calls. If several calls ran in parallel, a CLI that resumes
+    the session stores the results of all of these calls with each call.
     """
     for part in parts:
         if isinstance(part, dict) and _id(part.get("functionResponse")) == call_id:
@@ -235,9 +238,10 @@ def _result_text(part: Any) -> tuple[str, bool]:
 def _with_parts(blocks: list[UnifiedContent], record: StoredMessage) -> list[UnifiedContent]:
     """Convert the content parts of `record` to blocks, and return them together with `blocks`.
 
-    Parts are usually text. In a checkpoint they can also be thoughts, tool calls and tool results.
-    Thoughts and calls are skipped if `record` also has them in its own fields for thoughts and
-    calls.
+    `blocks` were made from the fields `thoughts` and `tool_calls` of `record`. Parts are usually
+    text. In a checkpoint they can also be thoughts, tool calls and tool results. If
+    `record.thoughts` is not empty, parts with thoughts are skipped. If `record.tool_calls` is not
+    empty, parts with tool calls are skipped.
     """
     thoughts: list[UnifiedContent] = []
     calls: list[UnifiedContent] = []
@@ -293,7 +297,8 @@ def _usage(tokens: StoredTokens) -> Usage:
 
 
 def milliseconds(timestamp: str) -> int | None:
-    """Convert an ISO 8601 time of a session file to Unix milliseconds; None if it is invalid."""
+    """Return an ISO 8601 time of a session file in Unix milliseconds; None if the time is
+    invalid."""
     try:
         return round(datetime.fromisoformat(timestamp).timestamp() * 1000)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Encode a run as Claude Code prints it: `claude -p --output-format stream-json --verbose`."""
+"""Encode a run in the format that `claude -p --output-format stream-json --verbose` prints."""
 
 from __future__ import annotations
 
@@ -87,21 +87,23 @@ class Encoder:
         return output
 
     def _begin_attempt(self, started: Started | None) -> None:
-        # The incomplete messages, by the id of the call that started the subagent; the agent's own is under None.
+        # The messages that are not written yet. The key is the id of the call that started the
+        # subagent; None for the main agent.
         self._open_messages: dict[str | None, MessageBuilder] = {}
-        # Requests that were reported before their message began, oldest first; by subagent as above.
+        # Requests that were reported before their message began, oldest first. The keys are as
+        # above.
         self._early_requests: dict[str | None, list[TokensUsed]] = {}
         self._started_calls: dict[int, int] = {}
         # The reason why the API ended an answer early, by the number of the request.
         self._cut_reasons: dict[int, str] = {}
         self._call_parents: dict[str, str | None] = {}
         self._agents: dict[int, list[str]] = {}
-        # Calls whose input is not known yet, because the warm transport reports it when a call ends. Their
-        # lines and those of their subagents are held until then.
+        # Calls whose input is not known yet, because the warm transport reports it when a call
+        # ends. Until then, these calls and the lines of their subagents are held back.
         self._unwritten_calls: dict[str, ToolStarted] = {}
         self._held_lines: dict[str, list[bytes]] = {}
-        # The commands of permission requests, by call. If the user denies a command on the warm transport,
-        # its input is reported nowhere else.
+        # The commands in permission requests, by the id of the call. If a command is denied on the
+        # warm transport, no other event contains it.
         self._commands: dict[str, str] = {}
         self._counted_turn = 0
         self._has_journal = True
@@ -165,7 +167,7 @@ class Encoder:
     def _permission_asked(self, event: PermissionAsked) -> None:
         if event.command is not None:
             self._commands[event.id] = event.command
-        # Show the user the text that led to the permission request.
+        # Write the text that led to the permission request now, so that the user can read it.
         if event.parent is None:
             self._write_message(None, over=False)
 
@@ -227,11 +229,12 @@ class Encoder:
         self._over = True
 
     def _message_for(self, turn: int, parent: str | None = None) -> MessageBuilder:
-        """Return the message that the next part belongs to; begin a new message if necessary.
+        """Return the open message, to which a block or text can be added. Begin a new message if
+        necessary.
 
-        A new message begins if the turn has changed, or if the present message is complete and tool
-        results already follow it. `parent` is the id of the tool call that started the subagent;
-        None for the main agent.
+        A new message is necessary if no message is open, or if the turn has changed. It is also
+        necessary if the open message is complete and tool results already follow it. `parent` is
+        the id of the tool call that started the subagent; None for the main agent.
         """
         message = self._open_messages.get(parent)
         if message is not None:
@@ -245,8 +248,8 @@ class Encoder:
         early = self._early_requests.pop(parent, [])
         requests = [request for request in early if request.turn == turn]
         if parent is not None:
-            # The gateway may report several requests of a subagent before its first message is
-            # known. Take the request of this message, with its repeats.
+            # The gateway may report several requests of a subagent before the subagent's first
+            # message begins. Only the first request and its repeats belong to this message.
             count = next((n for n, request in enumerate(requests) if n and not request.repeat), len(requests))
             self._early_requests[parent] = requests[count:]
             requests = requests[:count]
@@ -267,18 +270,24 @@ class Encoder:
         return tool_use(event.id, event.name, tool_input)
 
     def _should_wait(self) -> bool:
-        """Return whether the agent's message should wait for its token counts. The token counts
-        come late if they are read from the journal (the session file that the CLI writes)."""
+        """Return whether the main agent's open message must wait for its token counts.
+
+        Token counts come late if they are read from the journal, the session file that the CLI
+        writes.
+        """
         message = self._open_messages.get(None)
         if message is None or message.requests or message.turn == self._counted_turn:
             return False
         return self._has_journal
 
     def _is_incomplete(self, parent: str | None) -> bool:
-        """Return whether a message lacks tool calls or a thought that its token counts mention.
+        """Return whether tool calls or a thought of the open message are still missing.
 
-        The events of these calls and thoughts come later than the event with the token counts.
+        The event with the token counts of a message also contains the numbers of its tool calls and
+        thoughts. The events of these calls and thoughts can come later.
+
         `parent` is the id of the tool call that started the subagent; None for the main agent.
+        Return False if no message is open.
         """
         message = self._open_messages.get(parent)
         if message is None or not message.requests:

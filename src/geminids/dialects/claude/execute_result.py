@@ -1,4 +1,4 @@
-"""Build the result of agent-cli-sdk's `execute` from the events of a run."""
+"""Build what agent-cli-sdk's function `execute` returns, from the events of a run."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _FENCED = re.compile(r"^```[^\n`]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 class Executed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The result of `execute`: whether the run succeeded, and its messages.
+    """What agent-cli-sdk's `execute` returns: whether the run succeeded, and its messages.
 
-    `exit_code` is 0 only if the run succeeded, and -1 if the run was refused or timed out.
-    `duration` is in milliseconds. `data` is the agent's text or, with `json=True`, the JSON value
-    in this text. `error` says why the run failed; it is None if the run succeeded. In JSON, the
-    field names are in camelCase.
+    `exit_code` is 0 only if the run succeeded. It is -1 if the run was refused, timed out, or has
+    no known end. `duration` is in milliseconds. `data` is the agent's text or, with `json=True`,
+    the JSON value in this text. `error` says why the run failed; it is None if the run succeeded.
+    In JSON, the field names are in camelCase.
     """
 
     success: bool
@@ -58,7 +58,7 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 def executed(events: Iterable[Event], *, json: bool = False) -> Executed:
-    """Return the result of `execute` for a run with these events.
+    """Return what agent-cli-sdk's `execute` returns for a run with these events.
 
     With `json=True`, `data` is the JSON value in the agent's text; None if the text contains none.
     """
@@ -69,7 +69,8 @@ def executed(events: Iterable[Event], *, json: bool = False) -> Executed:
 
 
 def refused(message: str) -> Executed:
-    """Return the result of `execute` for a run that did not start. `message` says why."""
+    """Return what agent-cli-sdk's `execute` returns for a run that did not start. `message` says
+    why."""
     return Executed(
         success=False, exit_code=_NO_EXIT, session_id="", duration=0, messages=[], data="", error=message
     )
@@ -137,7 +138,7 @@ def _exit_code(finished: Finished | None) -> int:
 def _message(message_id: str, turn: Turn, at: int | None, model: str | None) -> UnifiedMessage:
     """Convert a turn to a message: thinking, then each call with its result, then text.
 
-    What subagents did in the turn is omitted.
+    Thoughts and tool calls of subagents are omitted.
     """
     blocks: list[UnifiedContent] = [
         Thinking(f"{thought.subject}: {thought.text}" if thought.subject else thought.text)
@@ -157,13 +158,13 @@ def _message(message_id: str, turn: Turn, at: int | None, model: str | None) -> 
 
 
 def _is_refused(turn: Turn) -> bool:
-    """Return whether the turn has no message, because the API rejected each of its requests."""
+    """Return whether a turn has no content because the API rejected all of its requests."""
     content = turn.thoughts or turn.text or turn.tools
     return not content and all(used.is_http_error for used in turn.tokens)
 
 
 def _original(turn: Turn) -> msgspec.Raw:
-    # Encode each call separately: its input may already have the greatest depth that JSON allows.
+    # Encode each call separately: its input may already be as deep as the encoder's nesting limit.
     tools = [msgspec.Raw(encode_event(tool)) for tool in turn.tools]
     fields = {"number": turn.number, "thoughts": turn.thoughts, "text": turn.text, "tools": tools}
     return msgspec.Raw(msgspec.json.encode({**fields, "tokens": turn.tokens}))
@@ -176,7 +177,8 @@ def _call(tool: ToolFinished) -> list[UnifiedContent]:
 
 
 def _usage(requests: list[TokensUsed]) -> Usage | None:
-    """Return the sum of the tokens of `requests`; None if a count is unknown or there is no request."""
+    """Return the token counts of `requests`, added up. Return None if a count is unknown or if
+    there are no requests."""
     sums = []
     for name in ("input", "output", "cached", "thinking", "tool"):
         counts = [getattr(request, name) for request in requests]
@@ -188,10 +190,10 @@ def _usage(requests: list[TokensUsed]) -> Usage | None:
 
 
 def _json_in(text: str) -> Any:
-    """Return the JSON value in a text; None if there is none.
+    """Return the JSON value in a text; None if the text contains none.
 
-    This tries to decode the whole text, then each fenced code block, then the text from the first
-    brace to the last.
+    Try to decode the whole text first, then each fenced code block, then the text from the first
+    `{` to the last `}`.
     """
     braces = text[text.find("{") : text.rfind("}") + 1] if "{" in text else ""
     for piece in (text, *(block[1] for block in _FENCED.finditer(text)), braces):

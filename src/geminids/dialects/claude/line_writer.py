@@ -8,7 +8,7 @@ from geminids.events.model import Started
 
 __all__ = ["UNNAMED", "LineWriter"]
 
-# Written as the model if the run does not name one, because the line must have a model.
+# The model in a line if the run does not name its model: the line must contain a model.
 UNNAMED = "gemini"
 _STREAM_EVENT = b'{"type":"stream_event","event":%b%b%012x"}\n'
 _MODES = {"auto_edit": "acceptEdits", "yolo": "bypassPermissions", "plan": "plan"}
@@ -17,8 +17,8 @@ _MODES = {"auto_edit": "acceptEdits", "yolo": "bypassPermissions", "plan": "plan
 class LineWriter:
     """Collects the lines of a run in `out`.
 
-    The first line, `init`, contains the session id. This line is written when the session id is
-    known, or when another line must be written.
+    The first line, `init`, contains the session id. It is written when the session id is known, but
+    at the latest before any other line.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class LineWriter:
     def set_run_id(self, run_id: str) -> None:
         """Set the run id, from which the ids of all lines are made.
 
-        Call it before the first line is written. A second call has no effect.
+        Call this method before the first line is written. A second call has no effect.
         """
         self._run_id = self._run_id or run_id
 
@@ -66,14 +66,14 @@ class LineWriter:
         """Write a `stream_event` line for each of `events`, which are JSON objects."""
         if self._held_start is not None:
             self._write_init()
-        # Format by hand, for speed: most lines of a run are of this kind.
+        # Format by hand, for speed: most lines of a run are `stream_event` lines.
         number = (self._ids or self.ids).number
         for event in events:
             self.out.append(_STREAM_EVENT % (event, self._tail, number()))
 
     def delta_head(self, index: int) -> bytes:
-        """Return the first part of each line with a piece of text for block `index`. Pass it to
-        `delta` as `head`."""
+        """Return the beginning of all lines that contain a piece of text for the block `index`.
+        Pass the result to `delta` as `head`."""
         return (
             b'{"type":"stream_event","event":{"type":"content_block_delta","index":%d,'
             b'"delta":{"type":"text_delta","text":' % index
@@ -87,8 +87,8 @@ class LineWriter:
         self._build_tail()
 
     def _build_tail(self) -> None:
-        """Build the text at the end of each `stream_event` line, except the number of the line,
-        which is added when the line is written."""
+        """Build the text at the end of each `stream_event` line, except the number of the line. The
+        number is added when the line is written."""
         stem = self._ids.stem if self._ids else ""
         head = b',"session_id":%b,"parent_tool_use_id":null,"uuid":"' % encoded(self.session_id)
         self._tail = head + stem.encode()

@@ -1,4 +1,5 @@
-"""Collect the blocks and tokens of one message of the model, and the lines that follow it."""
+"""Collect the content blocks and the token counts of one message of the model, and the output lines
+that follow the message."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from geminids.events.model import TokensUsed
 __all__ = ["MessageBuilder"]
 
 _NO_INPUT = Raw(b"{}")
-# Events of a message as JSON templates, for speed: most lines of a run are of this kind.
+# Templates for the JSON in `stream_event` lines. Most lines of a run are of this kind, and filling in
+# a template is faster than encoding an object.
 _MESSAGE_START = (
     b'{"type":"message_start","message":{"id":%b,"type":"message","role":"assistant","model":%b,"content":[],'
     b'"stop_reason":null,"stop_sequence":null,"usage":%b}}'
@@ -62,7 +64,7 @@ class MessageBuilder:
             self._writer.stream(_MESSAGE_START % (encoded(self._id), encoded(model), usage))
 
     def add_text(self, text: str) -> None:
-        """Append `text` to the current text block. If no text block is open, begin one."""
+        """Append `text` to the open text block. If no text block is open, begin a new one first."""
         if self._text is None:
             self._begin_text()
         self._text.write(text)  # type: ignore[union-attr]
@@ -101,8 +103,8 @@ class MessageBuilder:
     def finish(self, *, over: bool, cut: str | None = None) -> Message:
         """Close the message and return it.
 
-        `over` is true if the model ended its turn with this message. If the API ended the answer
-        early, `cut` is the reason, as Claude's `stop_reason`.
+        `over` is True if the model ended its turn with this message. If the API ended the answer
+        early, `cut` is the reason, as a `stop_reason` of Claude; otherwise it is None.
         """
         self._close_text()
         reason = "tool_use" if self.calls else cut or ("end_turn" if over else None)
@@ -132,6 +134,6 @@ class MessageBuilder:
 
     def _stream_block(self, block: bytes, delta: bytes) -> None:
         """Write the `stream_event` lines of a block that is already complete. `block` is the JSON
-        of the block without its content, `delta` the JSON of the content."""
+        of the block without its content, and `delta` is the JSON of the content."""
         index = len(self._blocks)
         self._writer.stream(_START % (index, block), _DELTA % (index, delta), _STOP % index)

@@ -41,7 +41,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens of a message or a run. Unknown counts are omitted.
+    """Token counts of a message or a run. Unknown counts are omitted.
 
     `input_tokens` excludes cached tokens. `output_tokens` includes thinking.
     """
@@ -53,7 +53,7 @@ class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ClaudeModelUsage(Struct, frozen=True, gc=False):
-    """Token counts of one model in a whole run.
+    """Token counts of one model, for all requests of a run.
 
     All fields are always present, because programs that read Claude Code's output expect them. A
     field whose value is unknown is null.
@@ -114,7 +114,7 @@ class ToolResults(Struct, frozen=True, gc=False):
 
 
 class Init(Struct, frozen=True, tag_field="type", tag="system"):
-    """The first line of a run.
+    """The first line of the output of a run.
 
     The lists of tools, servers and skills are empty, because Gemini CLI does not report them.
     """
@@ -150,8 +150,8 @@ class Assistant(Struct, frozen=True, tag_field="type", tag="assistant", gc=False
 
 
 class ApiErrorLine(Struct, frozen=True, tag_field="type", tag="assistant", gc=False):
-    """An API error in the form of a message. The text of the message is the error; the model did
-    not write it."""
+    """An API error, in the form of a message of the model. The text of the message is the error;
+    the model did not write it."""
 
     message: Message
     parent_tool_use_id: str | None
@@ -175,7 +175,7 @@ class Denial(Struct, frozen=True, gc=False):
 
 
 class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result", omit_defaults=True):
-    """The last line of a run."""
+    """The last line of the output of a run."""
 
     subtype: str
     is_error: bool
@@ -199,13 +199,14 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result", 
 class LineIds:
     """Creates the ids of lines and messages from the run id.
 
-    The ids contain no random numbers or times: the same events always give the same bytes.
+    The ids contain no random numbers and no times, so the same events always result in the same
+    bytes.
     """
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id.encode("utf-8", "replace").decode()
-        # The last twelve digits are a counter: a hash for each line would take longer than the rest
-        # of its encoding.
+        # The last twelve digits of a line id are a counter. Computing a hash for each line would
+        # take longer than encoding the rest of the line.
         self.stem = str(uuid.uuid5(_NAMES, self._run_id))[:24]
         self.number: Callable[[], int] = count(1).__next__
         self._messages = 0
@@ -232,9 +233,10 @@ def encoded(value: Any) -> bytes:
 
 
 def tool_use(call_id: str, name: str, args: dict[str, Any] | None) -> ToolUseBlock:
-    """Return the tool_use block of a call, with Claude's name and input for the tool.
+    """Return the `tool_use` block of a call, with Claude's name and input for the tool.
 
-    The input is {} if `args` is None or cannot be encoded.
+    If `args` is None, the input is `{}`. If `args` cannot be encoded, the input is `{}` too, and
+    `name` is used unchanged.
     """
     try:
         claude_name, claude_input = claude_tool(name, args or {})
@@ -248,7 +250,8 @@ def _decode_raw(raw: Any) -> Any:
 
 
 def _replace_surrogates(value: Any) -> Any:
-    """Replace lone surrogates with `?` in all strings of a value, including names."""
+    """Replace lone surrogates with `?` in all strings of a value, including the keys of
+    dictionaries."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

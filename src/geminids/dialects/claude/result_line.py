@@ -1,4 +1,4 @@
-"""Build Claude Code's last line, `result`, from the end of a run."""
+"""Build the last line of Claude Code's output, `result`, from the data of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from geminids.events.model import Finished, ToolFinished, ToolStarted
 __all__ = ["ResultDetails", "ToolClock", "api_error", "result"]
 
 NO_END = "the run gave no result"
-# Claude's names for API failures. Claude Code gives such a run the subtype `success` and a true `is_error`.
+# Claude's names for API failures. The `result` of such a run has the subtype `success`, but
+# `is_error` is true.
 _API = {
     "auth": "authentication_failed",
     "tier_retired": "billing_error",
@@ -30,7 +31,7 @@ _SUBTYPES = {"max_turns": "error_max_turns", "over_budget": "error_max_budget_us
 
 
 class ToolClock:
-    """Measures how long a run spent without a running tool.
+    """Measures how much time of a run passed without a running tool.
 
     This time is the best available estimate of `duration_api_ms`, the time that the run waited for
     the API.
@@ -59,7 +60,7 @@ class ToolClock:
 
 
 class ResultDetails(NamedTuple):
-    """The data that the `result` line contains, but the event `Finished` does not."""
+    """The data that the `result` line needs, but the event `Finished` does not contain."""
 
     clock: ToolClock
     duration_ms: int
@@ -69,7 +70,8 @@ class ResultDetails(NamedTuple):
 
 
 def api_error(finished: Finished, writer: LineWriter) -> ApiErrorLine | None:
-    """Return the line that Claude Code prints before `result` if the API failed; otherwise None."""
+    """Return the line with the API error, which Claude Code prints before `result`. Return None if
+    the run did not fail because of the API."""
     kind = finished.failure.kind if finished.failure else ""
     if finished.outcome != "failed" or kind not in _API:
         return None

@@ -1,6 +1,6 @@
 """Convert a stored conversation to a session file of Claude Code.
 
-Each line is an entry: a JSON object that names the previous entry.
+Each line is an entry: a JSON object that contains the id of the previous entry.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _session_id(own_id: str, new_id: Callable[[], uuid.UUID]) -> str:
 
 
 class _Chain:
-    """Makes the entries of a session file. Each entry contains the id of the previous entry, and
-    its time is never earlier than that of the previous entry."""
+    """Makes the entries of a session file. Each entry contains the id of the previous entry. The
+    time of an entry is never earlier than the time of the previous entry."""
 
     def __init__(self, session_id: str, cwd: str, branch: str, new_id: Callable[[], uuid.UUID]) -> None:
         self.session_id = session_id
@@ -115,9 +115,11 @@ def _entries(record: StoredMessage, chain: _Chain, written: set[str]) -> Iterato
 
 
 def _request(record: StoredMessage, chain: _Chain) -> Iterator[bytes]:
-    """Yield an entry with the text and the images of a user's message; nothing if it has neither.
+    """Yield an entry with the text and the images of a user's message; nothing if the message has
+    neither.
 
     Tool results in the message are omitted, because `_answer` writes each result after its call.
+    Messages that the CLI wrote in the user's name are skipped.
     """
     if record.is_injected:
         return
@@ -131,9 +133,11 @@ def _request(record: StoredMessage, chain: _Chain) -> Iterator[bytes]:
 
 
 def _answer(record: StoredMessage, chain: _Chain, written: set[str]) -> Iterator[bytes]:
-    """Yield the entries of an answer: thinking and text first, then each call followed by its result.
+    """Yield the entries of an answer. Thinking and text come first, then each call, followed by its
+    result.
 
-    `written` contains the ids of calls that already have an entry. Such calls are skipped.
+    `written` contains the ids of calls that already have an entry. Such calls are skipped. The ids
+    of the other calls are added to `written`.
     """
     content = message(record).content
     blocks: list[UnifiedContent] = list(content) if not isinstance(content, str) else []

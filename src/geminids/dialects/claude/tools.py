@@ -13,8 +13,8 @@ __all__ = ["claude_tool"]
 Args = Mapping[str, Any]
 _URL = re.compile(r"https?://[^\s<>\"'`]+")
 _MCP_TITLE = re.compile(r"(?s)(.+) \((.+) MCP Server\)")
-# Before 0.39, each of these subagents is a separate tool. `invoke_agent` and `delegate_to_agent` have
-# the name of the agent as an argument.
+# Before release 0.39 of the CLI, each of these subagents is a separate tool. The tools
+# `invoke_agent` and `delegate_to_agent` get the name of the subagent as an argument.
 _AGENTS = ("codebase_investigator", "cli_help", "generalist", "generalist_agent", "browser_agent")
 _LONGEST_DESCRIPTION = 60
 
@@ -22,9 +22,9 @@ _LONGEST_DESCRIPTION = 60
 def claude_tool(name: str, args: Args, title: str | None = None) -> tuple[str, dict[str, Any]]:
     """Return Claude's name and input for a tool call.
 
-    `title` is the call's `displayName`. If `title` has the form `<tool> (<server> MCP Server)`, the
-    names of the MCP tool and its server are taken from `title`, otherwise from `name`. A tool that
-    Claude does not have keeps its name and arguments.
+    A tool that Claude does not have keeps its name and arguments. `title` is the call's
+    `displayName` in a session file. If `title` has the form `<tool> (<server> MCP Server)`, the
+    names of the MCP tool and its server are taken from `title`, otherwise from `name`.
 
     >>> claude_tool("read_file", {"absolute_path": "/repo/a.py"})
     ('Read', {'file_path': '/repo/a.py'})
@@ -40,10 +40,11 @@ def claude_tool(name: str, args: Args, title: str | None = None) -> tuple[str, d
 
 
 def _mcp_name(name: str, title: str | None) -> str | None:
-    """Return Claude's name of an MCP tool; None if neither `title` nor `name` is from an MCP tool.
+    """Return Claude's name of an MCP tool. Return None if neither `title` nor `name` has the form
+    of an MCP tool, or if `name` is already Claude's name.
 
-    The CLI names MCP tools `mcp_<server>_<tool>` since 0.33. Earlier releases use the tool's own name
-    or `<server>__<tool>`.
+    Since 0.33, the CLI names MCP tools `mcp_<server>_<tool>`. Earlier releases use the tool's own
+    name or `<server>__<tool>`.
     """
     if title and (parts := _MCP_TITLE.fullmatch(title)):
         return f"mcp__{parts[2]}__{parts[1]}"
@@ -71,7 +72,7 @@ def _read(args: Args) -> dict[str, Any]:
     start, end = args.get("start_line"), args.get("end_line")
     offset, limit = args.get("offset"), args.get("limit")
     if isinstance(offset, int):
-        offset += 1  # the CLI counts lines from 0 until 0.30, Claude from 1
+        offset += 1  # until 0.30, the CLI counts lines from 0; Claude counts from 1
     if isinstance(start, int):
         offset = start
     if isinstance(end, int):
@@ -82,8 +83,10 @@ def _read(args: Args) -> dict[str, Any]:
 
 
 def _read_many(args: Args) -> dict[str, Any]:
-    """Return the input of Claude's tool `Read` for several files: all paths in one text, separated
-    by commas. Claude's tool has only one path per call."""
+    """Return the input of Claude's tool `Read` for a call that reads several files.
+
+    Claude's tool takes only one path, so all paths are joined to one text, separated by commas.
+    """
     paths = [*_texts(args.get("paths")), *_texts(args.get("include"))]
     return {"file_path": ", ".join(paths)}
 
@@ -134,7 +137,7 @@ def _bash(args: Args) -> dict[str, Any]:
 
 def _fetch(args: Args) -> dict[str, Any]:
     """Return the input of Claude's tool for web pages: a URL and a prompt. If the call has no
-    argument `url`, the URL is the first one in its prompt."""
+    argument `url`, the first URL in the prompt is used."""
     prompt = args.get("prompt")
     match = _URL.search(prompt) if isinstance(prompt, str) else None
     return _without_none(url=args.get("url") or (match and match[0].rstrip(".,;:!?)]}")), prompt=prompt)
@@ -163,11 +166,12 @@ def _invoke_agent(args: Args) -> dict[str, Any]:
 
 
 def _task(agent: str, args: Args) -> dict[str, Any]:
-    """Return the input of Claude's `Task`.
+    """Return the input of Claude's tool `Task`, which starts a subagent. `agent` is the name of the
+    subagent.
 
-    `agent` is the name of the subagent. Before 0.39, each subagent has its own names for its
-    arguments. If `args` has none of the known names, a single argument is used as the prompt, and
-    several arguments are encoded as JSON to form the prompt.
+    Before 0.39, each subagent has its own names for its arguments. If `args` contains none of the
+    known names for a prompt, a single argument is used as the prompt. Several arguments are encoded
+    as JSON and used as the prompt.
     """
     prompt = _first(args, "prompt", "objective", "request", "question", "query", "task")
     if prompt is None and args:

@@ -1,4 +1,5 @@
-"""Convert token counts to Claude's: input without cached tokens, output with thinking."""
+"""Convert token counts to Claude's format: input excludes cached tokens, and output includes
+thinking."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ __all__ = ["cost_of_run", "models_of", "stop_reason_of", "usage_of", "usage_of_r
 
 _Counts = TokensUsed | RunUsage | ModelUsage
 _UNKNOWN = Usage()
-# Claude's names for finish reasons of the Gemini API. If a filter stopped the answer, it is `refusal`.
+# Claude's names for finish reasons of the Gemini API. All reasons of content filters become
+# `refusal`.
 _STOP_REASONS = {
     "stop": "end_turn",
     "max_tokens": "max_tokens",
@@ -28,7 +30,7 @@ _STOP_REASONS = {
 
 def stop_reason_of(finish_reason: str | None) -> str | None:
     """Return Claude's `stop_reason` for a finish reason of the Gemini API; None if Claude has no
-    such reason.
+    equivalent.
 
     The finish reason can be in upper or lower case.
 
@@ -39,18 +41,19 @@ def stop_reason_of(finish_reason: str | None) -> str | None:
 
 
 def usage_of(requests: Sequence[TokensUsed]) -> Usage:
-    """Return the sum of the tokens of a message's requests. If `requests` is empty, all counts are
-    unknown."""
+    """Return the token counts of a message: the sums over its requests. A sum is unknown if one of
+    its counts is unknown. All sums are unknown if `requests` is empty."""
     if not requests:
         return _UNKNOWN
     return _usage(requests[0]) if len(requests) == 1 else _sum([_usage(request) for request in requests])
 
 
 def usage_of_run(finished: Finished | None) -> Usage | UnsetType:
-    """Return the tokens of the whole run, including subagents and the CLI's own requests.
+    """Return the token counts of a run, including the requests of subagents and the CLI's own
+    requests.
 
-    Returns UNSET, so that the field is omitted, if `finished` is None or if the tokens of a request
-    are unknown.
+    Return UNSET if the counts of the run, or of one of its requests, are unknown. The field is then
+    omitted from the JSON.
     """
     if finished is None or finished.usage is None or finished.usage.unknown:
         return UNSET
@@ -58,15 +61,16 @@ def usage_of_run(finished: Finished | None) -> Usage | UnsetType:
 
 
 def cost_of_run(finished: Finished | None) -> float | UnsetType:
-    """Return the cost of the run in USD; UNSET if the cost is unknown, as with a Google account or
-    Vertex AI."""
+    """Return the cost of the run in USD; UNSET if the cost is unknown, for example because the run
+    used a Google account or Vertex AI."""
     usd = finished.cost.usd if finished is not None and finished.cost is not None else None
     return UNSET if usd is None else float(usd)
 
 
 def models_of(finished: Finished | None) -> dict[str, ClaudeModelUsage] | UnsetType:
-    """Return the tokens of a run by model. A model is omitted if the tokens of one of the requests
-    to the model are unknown."""
+    """Return the token counts and the cost of each model in a run; UNSET if the run reported no
+    token counts. A model is omitted if the token counts of at least one of its requests are
+    unknown."""
     if finished is None or finished.usage is None:
         return UNSET
     paid = {cost.model: cost.usd for cost in finished.cost.models} if finished.cost is not None else {}

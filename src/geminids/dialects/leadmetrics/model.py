@@ -27,7 +27,7 @@ BillingType = Literal["api", "subscription", "metered_api"]
 
 
 class AdapterUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The tokens that are billed. Input includes cached tokens and tool prompts. Output includes
+    """The billed tokens of a run. Input includes cached tokens and tool prompts. Output includes
     thinking."""
 
     input_tokens: int
@@ -36,8 +36,8 @@ class AdapterUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the orchestrator (Leadmetrics or Paperclip) stores, and passes to the next run to resume
-    the session.
+    """The data that the next run needs to resume the session. The orchestrator (Leadmetrics or
+    Paperclip) stores this data and passes it to the next run.
 
     The session can be resumed only in the folder `cwd`.
     """
@@ -91,8 +91,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 class ResultJson(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="result"
 ):
-    """An object like the CLI's `result` event. It is built from `Finished`, the last event of
-    geminids, because the CLI does not print a `result` in every run."""
+    """An object like the CLI's `result` event. It is built from `Finished`, the last event of a
+    run, because the CLI does not print a `result` in every run."""
 
     timestamp: str
     status: Literal["success", "error"]
@@ -105,7 +105,8 @@ class ResultJson(
 class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The result of a run.
 
-    It has Paperclip's fields, and Leadmetrics' `success`, `output`, `error` and `transcript`.
+    It has all fields of Paperclip's result, and the fields `success`, `output`, `error` and
+    `transcript` of Leadmetrics' result.
     """
 
     success: bool
@@ -122,7 +123,7 @@ class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="
     session_id: str | None = None
     session_params: SessionParams | None = None
     """What the orchestrator (Leadmetrics or Paperclip) stores for the next run of this agent in
-    this folder. With None, the next run starts a new session."""
+    this folder. If this is None, the next run starts a new session."""
     session_display_id: str | None = None
     provider: str = "google"
     biller: str = "google"
@@ -130,16 +131,17 @@ class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="
     billing_type: BillingType | None = None
     cost_usd: float | None = None
     cost_basis: Basis | None = None
-    """How exact `cost_usd` is: `unknown` if `cost_usd` is None after a run."""
+    """How exact `cost_usd` is. If a run ended and its cost is not known, this is `unknown`."""
     auth_mode: str | None = None
-    """How the run signed in: `key`, `vertex`, `account`, `adc`, `other` or `none`. None if that is not known."""
+    """How the run signed in: `key`, `vertex`, `account`, `adc`, `other` or `none`. This is None if
+    it is not known."""
     result_json: ResultJson | None = None
     summary: str | None = None
     clear_session: bool = False
     """Whether the orchestrator (Leadmetrics or Paperclip) must stop using the session that it has
     stored. If True, it must store `session_params` in place of that session."""
     ended: tuple[Ended, ...] = ()
-    """The processes that were still running at the end of the run, and were ended."""
+    """The processes that were still running at the end of the run, and that geminids then ended."""
     output: str = ""
     error: str | None = None
     transcript: tuple[Entry, ...] = ()
@@ -147,8 +149,8 @@ class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="
     def encode(self) -> bytes:
         """Encode the result as one JSON object, without a newline."""
         head = encode_json(msgspec.structs.replace(self, transcript=()))
-        # `head` ends with an empty transcript. Encode its entries one by one: an input may be nested
-        # too deeply.
+        # `head` ends with an empty transcript. Encode the entries one by one: if an input is nested
+        # too deeply, only this input is left out.
         return b"".join((head[:-2], b",".join(map(_encode_entry, self.transcript)), b"]}"))
 
 

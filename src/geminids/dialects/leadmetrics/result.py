@@ -40,7 +40,7 @@ _FAMILIES: dict[str, ErrorFamily] = {
 
 
 class Encoder:
-    """Collects the events of a run, and returns its result at the end.
+    """Collects the events of a run, and returns the result of the run at the end.
 
     `timeout` is the time limit of the run in seconds. It appears in the error of a run that timed
     out.
@@ -70,7 +70,7 @@ class Encoder:
     def result(self) -> AdapterExecutionResult:
         """Return the result of the events so far."""
         result = result_of(self.finished, self.started, self.transcript.entries(), timeout=self._timeout)
-        # Without a configured model, the CLI chooses: `auto`, or the model of its settings.
+        # If the run configures no model, the CLI chooses it: `auto`, or the model in its settings.
         return msgspec.structs.replace(result, model=result.model or self.transcript.model)
 
 
@@ -83,9 +83,10 @@ def result_of(
 ) -> AdapterExecutionResult:
     """Build the result of a run from its last event, its first event and its transcript.
 
-    If `finished` is None, the result is a failure: the end of the run is not known. `timeout` is the
-    time limit of the run in seconds (infinity if it had none); it appears in the error of a run that
-    timed out. If `timeout` is None, that error names the duration of the run instead.
+    If `finished` is None, the end of the run is not known, and the result is a failure. `timeout`
+    is the time limit of the run in seconds; infinity if the run has no limit. The error of a run
+    that timed out contains `timeout`. If `timeout` is None, the error contains the duration of the
+    run instead.
     """
     session = started.session_id if started else None
     model = started.model if started else None
@@ -100,15 +101,15 @@ def result_of(
     turns = finished.outcome == "max_turns"
     ok = finished.outcome == "success"
     lost = failure is not None and failure.kind == "session_not_found"
-    # Do not use the id in `started`: a CLI that never announced its session has not stored it, so it
-    # cannot be resumed.
+    # Do not use the id in `started`: if the CLI never reported its session, it has not stored the
+    # session, which then cannot be resumed.
     session = None if lost else finished.session_id
     used = _used(finished)
     usage = _usage(used)
     cost = finished.cost
     fields = _session_fields(session, started)
     if turns:
-        # Do not resume the session: its next run would soon reach the limit again.
+        # Do not resume the session: the next run would soon reach the limit of turns again.
         fields["session_params"] = None
     return AdapterExecutionResult(
         success=ok,
@@ -139,10 +140,10 @@ def result_of(
 
 
 def _basis(cost: Cost | None) -> Basis | None:
-    """Return how exact the cost in dollars is; None without a `cost`.
+    """Return how exact the cost in dollars is; None if `cost` is None.
 
-    The result is `unknown` if the cost in dollars is unknown. This is so for Google accounts and
-    Vertex AI, even if the list price of the tokens is known exactly.
+    The result is `unknown` if the cost in dollars is unknown. This is the case for Google accounts
+    and Vertex AI, even if the list price of the tokens is known exactly.
     """
     if cost is None:
         return None
@@ -177,10 +178,10 @@ def _message(finished: Finished, timeout: float | None) -> str | None:
 
 
 def _seconds(finished: Finished, timeout: float | None) -> str | None:
-    """Return the number of seconds to name in the error of a run that timed out.
+    """Return the number of seconds, as text, for the error message of a run that timed out.
 
-    This is `timeout`, the time limit of the run; if `timeout` is None, the duration of the run.
-    Return None if the time limit did not stop the run, but the CLI printed nothing for too long.
+    This number is `timeout`, the time limit of the run. If `timeout` is None, it is the duration of
+    the run. Return None if the run was stopped because the CLI printed nothing for too long.
     """
     if finished.stall is not None:
         return None
@@ -228,8 +229,8 @@ def _meta(finished: Finished) -> ErrorMeta:
 
 
 def _used(finished: Finished) -> Usage:
-    """Return the token counts of the run. All counts are None if the API answered no request, for
-    example because it rejected the key."""
+    """Return the token counts of the run. If the API answered no request, for example because it
+    rejected the key, all counts are None."""
     used = finished.usage
     if used is None or not any((used.input, used.output, used.total, used.models, used.unknown)):
         return Usage()
@@ -237,8 +238,8 @@ def _used(finished: Finished) -> Usage:
 
 
 def _usage(used: Usage) -> AdapterUsage | None:
-    """Return the billed tokens. Return None if one of the counts is unknown, because sums without
-    this count would be too low."""
+    """Return the billed tokens. Return None if one of the counts is unknown, because the sums would
+    then be too low."""
     used = with_reported_totals(used)
     if used.unknown or used.input is None or used.tool is None:
         return None

@@ -80,8 +80,9 @@ class Assistant(Entry, frozen=True, kw_only=True, tag="assistant"):
 class Thinking(Entry, frozen=True, kw_only=True, tag="thinking", omit_defaults=True):
     """A thought of the model.
 
-    `parent_tool_use_id`, in this and the following classes, is the id of the call that started the
-    subagent that the entry belongs to; None for the main agent.
+    If a subagent had the thought, `parent_tool_use_id` is the id of the tool call that started this
+    subagent. For the main agent, it is None. The field has the same meaning in the following
+    classes.
     """
 
     text: str
@@ -125,9 +126,9 @@ class System(Entry, frozen=True, kw_only=True, tag="system"):
 class _Item:
     """An entry of the transcript, and the time of its event.
 
-    If the entry is the result of a subagent, `inside` holds the tool calls and results of that
-    subagent; otherwise it is empty. In the transcript, the items in `inside` are placed directly
-    before the entry.
+    If the entry is the result of a subagent, `inside` contains the entries of this subagent that
+    arrived after the result; otherwise it is empty. In the transcript, the items in `inside` come
+    directly before the entry.
     """
 
     __slots__ = ("at", "entry", "inside")
@@ -152,8 +153,9 @@ class _Turn:
         self._pieces = StringIO()
 
     def add(self, item: _Item, part: int | None = None) -> None:
-        """Add an item to the turn. `part` is the number of the section to which the item belongs:
-        thinking, tool calls, text. Without it, the item follows all items added so far."""
+        """Add an item to the turn. `part` is the part of the turn to which the item belongs:
+        `_THOUGHTS`, `_TOOLS` or `_TEXT`. If `part` is None, the item follows all items added so
+        far."""
         self._last = self._last if part is None else max(self._last, part)
         self._parts[self._last if part is None else part].append(item)
 
@@ -189,10 +191,11 @@ class _Call:
 class Transcript:
     """Builds the entries from events, turn by turn.
 
-    The CLI reports the thoughts of a turn after its text and its tool calls, and the tools of a
-    subagent after the subagent's result. In the transcript, a turn has its thoughts first, then its tool
-    calls with their results, then its text. The tools of a subagent come before its result. A warning
-    stays after everything that was reported before it.
+    The CLI reports the thoughts of a turn after its text and its tool calls. It reports the tools
+    of a subagent after the result of the subagent. The transcript changes this order. A turn has
+    its thoughts first, then its tool calls with their results, then its text. The tools of a
+    subagent come before the result of the subagent. A warning stays after everything that was
+    reported before it.
     """
 
     def __init__(self) -> None:
@@ -220,14 +223,14 @@ class Transcript:
         self._turns[max(self._turns)].add(_Item(at, System(ts="", text=text)))
 
     def set_prompt(self, text: str, *, attempt: int) -> None:
-        """Replace the prompt of an attempt by the text that was sent to the CLI. That text includes
-        the template and the instructions of the run."""
+        """Replace the prompt of an attempt with the text that was sent to the CLI. That text
+        includes the template and the instructions of the run."""
         if attempt in self._users:
             self._users[attempt].entry = User(ts="", text=text)
 
     @property
     def model(self) -> str | None:
-        """The model of the last `init` entry. None if it is not known."""
+        """The model of the last `init` entry; None if it is not known."""
         init: Any = self._init.entry if self._init is not None else None
         return init.model if init is not None and init.model != _UNNAMED else None
 
@@ -296,10 +299,11 @@ class Transcript:
         return call
 
     def add_result(self, event: ToolFinished) -> None:
-        """Add the result of a tool call after the call, and complete the input of the call.
+        """Add the result of a tool call. If the input of the call was not known before, add the
+        input to the call.
 
-        On the warm transport (runs in a CLI that is already running), the input is reported with
-        the result. The command of a denied call is only in its permission request.
+        On the warm transport, where the CLI is already running before the run starts, the input is
+        reported with the result. The command of a denied call is only in its permission request.
         """
         call = self._calls.get(event.id)
         if call is None or call.result is not None:
@@ -337,10 +341,11 @@ _ADD: dict[type[Event], Callable[[Transcript, Any], object]] = {
 
 
 def _add_tool(item: _Item, turn: _Turn, parent: _Call | None) -> None:
-    """Add a tool call or its result to a turn.
+    """Add a tool call, a tool result or a subagent's thought to a turn.
 
-    `parent` is the call of the subagent that used the tool. If the result of this subagent is
-    already in the transcript, the item is placed before that result.
+    If a subagent made the item, `parent` is the call that started this subagent; otherwise it is
+    None. If the transcript already contains the result of `parent`, the item is placed before that
+    result.
     """
     if parent is not None and parent.result is not None:
         parent.result.inside.append(item)
@@ -349,7 +354,7 @@ def _add_tool(item: _Item, turn: _Turn, parent: _Call | None) -> None:
 
 
 def iso_time(at: int) -> str:
-    """Format Unix milliseconds as ISO 8601 in UTC.
+    """Return a time in Unix milliseconds as ISO 8601 in UTC.
 
     >>> iso_time(1_767_225_600_000)
     '2026-01-01T00:00:00.000Z'
@@ -360,7 +365,7 @@ def iso_time(at: int) -> str:
 
 @lru_cache(maxsize=8)
 def _second(at: int) -> str:
-    """Format a time in Unix seconds as ISO 8601 in UTC.
+    """Return a time in Unix seconds as ISO 8601 in UTC.
 
     The result is cached, because most events happen in the same second as the event before.
     """

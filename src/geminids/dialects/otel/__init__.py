@@ -1,4 +1,5 @@
-"""Create OpenTelemetry spans for a run, by the semantic conventions for generative AI (1.41.1)."""
+"""Create OpenTelemetry spans for a run. The spans follow the semantic conventions for generative AI
+(1.41.1)."""
 
 from __future__ import annotations
 
@@ -42,11 +43,12 @@ _MS = 1_000_000
 
 
 def traceparent_env(context: Context | None = None) -> dict[str, str]:
-    """Return the variable `TRACEPARENT`, and `TRACESTATE` if the trace has a state, for `Options.env`.
+    """Return the environment variables that connect a run to a trace; pass them as `Options.env`.
 
-    The CLI passes its environment to its tools, so the spans of the tools belong to the same trace.
-    The values come from the span in `context`, by default from the current span. Without a span, the
-    result is empty.
+    The variables are `TRACEPARENT` and, if the trace has a state, `TRACESTATE`. The CLI passes its
+    environment to its tools, so spans that the tools create belong to the same trace. The values
+    come from the span in `context`; without `context`, from the current span. If there is no span,
+    the result is empty.
     """
     _api()
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -57,7 +59,7 @@ def traceparent_env(context: Context | None = None) -> dict[str, str]:
 
 
 def spans(events: Iterable[Event], tracer: Tracer | None = None, **how: Any) -> None:
-    """Create the spans of a run from all events of the run. `how` are further parameters for
+    """Create the spans of a run from all of its events. The other parameters are passed to
     `Spans`."""
     recorder = Spans(tracer, **how)
     for event in events:
@@ -70,7 +72,8 @@ class Spans:
 
     `content=True` adds prompts, answers, and the input and output of tools to the spans. `provider`
     is `gcp.gemini` or `gcp.vertex_ai`; the default is `gcp.gen_ai`, because the events do not name
-    the provider. `parent` is the context that contains the run, by default the current context.
+    the provider. The span of the run is created in the OpenTelemetry context `parent`; by default,
+    in the current context.
     """
 
     def __init__(
@@ -97,12 +100,12 @@ class Spans:
         self._tools: dict[str, Span] = {}
         self._agents: dict[str, Context] = {}
         self._request_times = RequestTimes()
-        # Requests that the API rejected and that the CLI may retry, with the parent and the start of
-        # their span.
+        # Requests that the API rejected, by kind, each with the parent and the start time of its
+        # span. The CLI may retry them.
         self._refused: dict[_Kind, list[tuple[TokensUsed, str | None, int]]] = {}
 
     def start(self) -> Context:
-        """Start the span of the run now, and return the context of this span for `traceparent_env`.
+        """Start the span of the run now. Return the context of this span, for `traceparent_env`.
 
         This call is optional: without it, the first event starts the span.
         """
@@ -110,7 +113,8 @@ class Spans:
         return self._with(run)
 
     def feed(self, events: Sequence[Event]) -> bytes:
-        """Create the spans of these events. Returns empty bytes, because the tracer exports the spans."""
+        """Create the spans for these events. Always return empty bytes, because the tracer exports
+        the spans."""
         for event in events:
             kind = type(event)
             if kind is Text or self._is_over:
@@ -121,13 +125,13 @@ class Spans:
             if (handle := _HANDLERS.get(kind)) is not None:
                 handle(self, event)
         if events and not self._is_over:
-            # The loop does not read the time of text events.
+            # The loop skips text events, so it has not read their times.
             self._latest = max(self._latest, events[-1].at)
         return b""
 
     def finish(self) -> bytes:
         """End the spans that are still open, and mark them as failed. If the events ended with
-        `Finished`, no span is open."""
+        `Finished`, no span is open and the call has no effect. Always return empty bytes."""
         if self._run is not None and not self._is_over:
             self._is_over = True
             self._end_requests()
@@ -147,8 +151,12 @@ class Spans:
         return self._run
 
     def _within(self, parent: str | None) -> Context:
-        """Return the context in which to create a span. If a tool call with the id `parent` started
-        a subagent, this is the context of that call; otherwise, it is the context of the run."""
+        """Return the context in which a new span is created.
+
+        `parent` is the id of the tool call that started the subagent; None for the main agent.
+        Return the context of this tool call. If `parent` is None or no such call is known, return
+        the context of the run.
+        """
         if parent is not None and parent in self._agents:
             return self._agents[parent]
         assert self._run is not None
@@ -182,7 +190,7 @@ class Spans:
         )
         self._tools[event.id] = span
         if event.kind == "agent":
-            # The context stays after the end of the call: later events of its subagent need it.
+            # Keep the context after the call has ended: later events of its subagent need it.
             self._agents[event.id] = self._with(span)
             self._request_times.agent_began(event)
 
@@ -202,7 +210,7 @@ class Spans:
         if event.is_http_error:
             self._refused.setdefault(kind, []).append((event, parent, since))
             return
-        # The conventions put the retries of a request into the span of that request.
+        # By the conventions, a request and its retries share one span.
         refused = self._refused.pop(kind, []) if event.repeat else []
         if refused:
             _, parent, since = refused[0]
@@ -227,7 +235,7 @@ class Spans:
         span.end(event.at * _MS)
 
     def _end_requests(self) -> None:
-        """Create the spans of the requests that the API rejected and for which no retry succeeded."""
+        """Create the spans for rejected requests that were not followed by a successful retry."""
         for refused in self._refused.values():
             _, parent, since = refused[0]
             self._request(refused[-1][0], parent, since, len(refused) - 1)

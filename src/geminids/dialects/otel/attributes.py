@@ -1,6 +1,7 @@
-"""Attributes and start times of the spans of a run, by the semantic conventions of OpenTelemetry.
+"""Compute the attributes and the start times of the spans of a run.
 
-An attribute whose value is not known is omitted.
+The attributes follow the semantic conventions of OpenTelemetry. Attributes with unknown values are
+omitted.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _FINISH_REASONS = {
 
 
 def run_attributes(agent_name: str, provider: str) -> Attributes:
-    """Return the attributes of the span of a run that are known at its start."""
+    """Return the attributes for the span of a run that are known before the first event."""
     return {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": provider,
@@ -68,8 +69,10 @@ def started_attributes(event: Started) -> Attributes:
 
 
 def input_attributes(event: Started) -> Attributes:
-    """Return the prompt of the run as an attribute. This is called only if the spans may contain
-    prompts (`content=True`)."""
+    """Return the prompt of the run as an attribute; an empty dict if the prompt is not known.
+
+    Call this function only if the spans may contain prompts (`content=True`).
+    """
     if event.prompt is None:
         return {}
     return {"gen_ai.input.messages": _messages("user", event.prompt)}
@@ -106,8 +109,8 @@ def request_attributes(
 ) -> Attributes:
     """Return the attributes of the span of one model request.
 
-    `model` is the model that the request names, not an alias such as `auto`. `session` is the id of
-    the session.
+    `model` is the model that the CLI requested, and `session` is the id of the session. Both are
+    None if unknown. `provider` is the value of `gen_ai.provider.name`.
     """
     return _known(
         {
@@ -159,10 +162,10 @@ def permission_attributes(event: PermissionDecided) -> Attributes:
 def _tokens(
     prompt: int | None, cached: int | None, output: int | None, thinking: int | None, tool: int | None
 ) -> Mapping[str, int | None]:
-    """Return the attributes for tokens.
+    """Return the attributes with token counts.
 
-    Input includes cached tokens and tool prompts. Output includes thinking. An attribute is None if
-    one of the numbers in its sum is None.
+    Input tokens include cached tokens and tool prompts. Output tokens include thinking. If a count
+    is unknown, each attribute that is computed from it is None.
     """
     return {
         "gen_ai.usage.input_tokens": None if prompt is None or tool is None else prompt + tool,
@@ -180,19 +183,22 @@ def _messages(role: str, text: str, **more: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """Encode a value as JSON text, because an attribute of a span cannot be an object."""
+    """Encode a value as JSON text, because an attribute of a span cannot be an object. Return the
+    text `null` if the value is nested too deeply for JSON."""
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
-        return "null"  # the value is nested too deeply for JSON
+        return "null"
 
 
 class _Agent(msgspec.Struct):
-    """The times of a subagent in Unix milliseconds.
+    """The times of a subagent, in Unix milliseconds.
 
-    `began` and `ended` are the times of the tool call that started the subagent. `ready` is the
-    earliest time at which the next request of the subagent can start. If another subagent made this
-    call, `parent` is the id of the call that started the other subagent; otherwise it is None.
+    `began` and `ended` are the times of the tool call that started this subagent. `ready` is the
+    earliest time at which this subagent can send its next request.
+
+    `parent` is None if the main agent started this subagent. If another subagent did, `parent` is
+    the id of the tool call that started that other subagent.
     """
 
     parent: str | None
@@ -202,10 +208,11 @@ class _Agent(msgspec.Struct):
 
 
 class RequestTimes:
-    """Estimates when a model request was sent.
+    """Computes when each model request was sent, from the duration of the request.
 
-    A request is sent at about the time when the last tool call of the previous turn ended; in the
-    first turn, when the attempt started.
+    If the duration is unknown, the time is estimated. A request is sent at about the time when the
+    last tool call of the previous turn ended. In the first turn, it is sent when the attempt has
+    started and the CLI has loaded.
     """
 
     def __init__(self) -> None:
@@ -220,7 +227,7 @@ class RequestTimes:
 
     def noticed(self, event: Notice) -> None:
         if event.code == "session" and event.turn in self._turns:
-            # The CLI sends no request before it has loaded, and it has loaded now.
+            # This notice means that the CLI has just loaded. It sends no request before that.
             self._turns[event.turn] = max(self._turns[event.turn], event.at)
 
     def agent_began(self, event: ToolStarted) -> None:
@@ -236,10 +243,10 @@ class RequestTimes:
             caller.ready = max(caller.ready, event.at)
 
     def of_request(self, event: TokensUsed) -> tuple[str | None, int]:
-        """Return which subagent sent a request, and when. The subagent is given by the id of the
-        tool call that started it, and the time is in Unix milliseconds.
+        """Return the subagent that sent a request, and when it was sent, in Unix milliseconds.
 
-        The id is None if no subagent sent the request, or if it is not known which subagent did.
+        The subagent is the id of the tool call that started it. This id is None if no subagent sent
+        the request, or if it is not known which subagent did.
         """
         if event.role == "subagent":
             if (name := self._running_agent(event.at)) is None:
@@ -251,7 +258,8 @@ class RequestTimes:
         return None, _start_of(event, start)
 
     def _running_agent(self, at: int) -> str | None:
-        """Return the call id of the innermost subagent that was running at the time `at`.
+        """Return the innermost subagent that was running at the time `at`, as the id of the tool
+        call that started it.
 
         Return None if no subagent was running, or if several were running in parallel.
         """
@@ -267,6 +275,9 @@ class RequestTimes:
 
 
 def _start_of(event: TokensUsed, estimate: int) -> int:
-    """Return when a request was sent, computed from its duration. If the duration is unknown,
-    return `estimate`, but at most the time of the event."""
+    """Return when a request was sent, in Unix milliseconds.
+
+    The time is computed from the duration of the request. If the duration is unknown, return
+    `estimate` or the time of the event, whichever is earlier.
+    """
     return min(estimate, event.at) if event.duration_ms is None else event.at - event.duration_ms

@@ -1,6 +1,6 @@
-"""cakit's run record: one JSON object about a run, built from events or from the CLI's own report.
+"""Build cakit's run record, a JSON object about one run, from events or from the CLI's report.
 
-"Report" means what `gemini --output-format json` prints.
+The report is the JSON that `gemini --output-format json` prints.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _BAD_INPUT = ("bad_prompt", "bad_option")
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a run record. A value that is not known is None.
 
-    `exit_code` is cakit's: 0 only if the run succeeded and `check` found no problem.
-    `command_exit_code` is the CLI's own. `error` says why the run failed.
+    `exit_code` is cakit's exit code: 0 only if the run succeeded and `check` found no problem.
+    `command_exit_code` is the exit code of the CLI. `error` says why the run failed.
     """
 
     agent: str = "gemini"
@@ -61,7 +61,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What is wrong with one field of a record: the name of the field, and a message."""
+    """A problem with one field of a record: the name of the field, and a message."""
 
     field: str
     message: str
@@ -71,13 +71,14 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def check(record: Record, *, trajectory: bool = True) -> list[Problem]:
-    """Return one problem for each critical field that is missing or invalid. This is the check of
-    the flag `--strict`.
+    """Return one problem for each critical field that is missing or invalid. The flag `--strict`
+    uses this check.
 
     The critical fields are `response`, `models_usage`, `llm_calls`, `tool_calls` and
-    `trajectory_path`. Pass `trajectory=False` for a record without files.
+    `trajectory_path`. Pass `trajectory=False` for a record without files: `trajectory_path` is then
+    not checked.
 
-    If the CLI exited with an error, no field is checked: `exit_code` already reports the failure.
+    If the CLI exited with an error, the result is empty: `exit_code` already reports the failure.
 
     >>> record = Record(response="hi", llm_calls=1, tool_calls=0, command_exit_code=0)
     >>> [str(problem) for problem in check(record)]
@@ -110,12 +111,14 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes | str) -> Record:
-    """Decode a record that `encode` wrote. Unknown keys are ignored, and missing keys are None."""
+    """Decode a record that `encode` wrote. Unknown keys are ignored. Missing keys get their default
+    values."""
     return msgspec.json.decode(data, type=Record)
 
 
 def raw_output(stdout: str, stderr: str = "") -> str:
-    """Join stdout and stderr of the CLI to one text, with a separator line between them.
+    """Join the CLI's stdout and stderr to one text, with a separator line between them. If stderr
+    is empty, return only stdout.
 
     >>> raw_output("{}", "a warning")
     '{}\\n\\n----- STDERR -----\\na warning'
@@ -131,11 +134,11 @@ def from_report(
     agent_version: str | None = None,
     runtime_seconds: float | None = None,
 ) -> Record:
-    """Build the record of a run with `--output-format json` from what the CLI printed.
+    """Build the record of a run from what the CLI printed with `--output-format json`.
 
-    Only the last JSON value in stdout is used. From stderr, only the error is read, because the CLI
-    prints errors there. `exit_code` is the exit code of the CLI; None if it is not known. Secrets
-    are not masked.
+    From stdout, only the last JSON value is used. If it contains no error, the error is read from
+    stderr. `exit_code` is the exit code of the CLI; None if it is not known. The field `raw_output`
+    contains all of stdout and stderr. Secrets are not masked.
     """
     report = read_report(stdout)
     failed = report if report and report.error else read_report(stderr)
@@ -165,7 +168,8 @@ def _message(error: ReportError) -> str:
 
 
 def from_events(events: Iterable[Event]) -> Record:
-    """Build the record of a run from its events. The fields for files are None."""
+    """Build the record of a run from its events. The fields for files and for the raw output are
+    None."""
     encoder = Encoder()
     for event in events:
         encoder.feed((event,))
@@ -173,7 +177,8 @@ def from_events(events: Iterable[Event]) -> Record:
 
 
 class Encoder:
-    """Collects the events of a run. `record` returns the run record; its fields for files are None."""
+    """Collects the events of a run. `record` returns the run record. Its fields for files and for
+    the raw output are None."""
 
     def __init__(self) -> None:
         self._started: Started | None = None
@@ -214,7 +219,7 @@ class Encoder:
         self._tools += 1
         self._agents += event.kind == "agent"
         if event.parent is None:
-            # The response is the text after the last tool.
+            # The response is the text after the last tool call of the main agent.
             self._text = io.StringIO(newline="")
 
     def record(self) -> Record:
@@ -248,13 +253,13 @@ class Encoder:
     def _runtime(self, finished: Finished) -> float | None:
         """Return the seconds from the first start of the CLI to the end of the run.
 
-        None if the CLI was not started.
+        Return None if the CLI was not started.
         """
         return None if self._first_start is None else max(finished.at - self._first_start, 0) / 1000
 
     def _tool_calls(self, finished: Finished) -> int | None:
-        """Return the number of tool calls, counted as the CLI does: calls of subagents are
-        included.
+        """Return the number of tool calls. Calls of subagents are included, as in the CLI's own
+        count.
 
         Return None if the events contain no `Started`, or if a subagent ran and geminids could not
         read what this subagent did.
@@ -299,8 +304,8 @@ class ModelTokens(msgspec.Struct, frozen=True, kw_only=True):
 class ReportUsage(msgspec.Struct, frozen=True):
     """The usage in a report: the tokens of each model, and the number of all requests.
 
-    `requests` is None if the report lacks the number of requests of at least one model, or names no
-    model.
+    `requests` is None if the report names no model, or if it lacks the number of requests of at
+    least one model.
     """
 
     models: dict[str, ModelTokens]
@@ -308,9 +313,9 @@ class ReportUsage(msgspec.Struct, frozen=True):
 
 
 def of_models(usage: Usage | None) -> dict[str, ModelTokens]:
-    """Return the tokens of each model of a run.
+    """Return the tokens of each model of a run; an empty dict if `usage` is None.
 
-    Leave out a model if its prompt, output or total tokens are not known, or if the tokens of one
+    A model is omitted if its prompt, output or total tokens are not known, or if the tokens of one
     of its requests are not known.
     """
     models = {
@@ -322,8 +327,8 @@ def of_models(usage: Usage | None) -> dict[str, ModelTokens]:
 
 
 def of_report(models: Mapping[str, ModelReport]) -> ReportUsage:
-    """Return the usage in a report of the CLI. Leave out a model if its prompt, output or total
-    tokens are missing."""
+    """Return the usage in a report of the CLI. A model is omitted from the tokens if its prompt,
+    output or total tokens are missing."""
     usage = {}
     for name, model in models.items():
         counts = model.tokens

@@ -1,4 +1,4 @@
-"""Write cakit's trajectory file: the output of a run in YAML, for people to read."""
+"""Write cakit's trajectory file: the output of a run as YAML, for people to read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _TITLE = "Coding Agent Trace"
 
 
 def of_output(stdout: str, stderr: str = "", *, source: str = "gemini") -> str:
-    """Return the trajectory of the CLI's output: json, stream-json or plain text.
+    """Return the trajectory of the CLI's output, as YAML text. The output is JSON, JSON lines or
+    plain text.
 
     `source` is the name of the agent.
 
@@ -39,8 +40,8 @@ def of_output(stdout: str, stderr: str = "", *, source: str = "gemini") -> str:
 
 
 def of_sections(sections: Sequence[tuple[str, str, str]], *, source: str = "gemini") -> str:
-    """Return the trajectory of several outputs of CLIs. Each section is a label, stdout and stderr.
-    `source` is the name of the agent."""
+    """Return one trajectory for several outputs of CLIs, as YAML text. Each section is a tuple of a
+    label, stdout and stderr. `source` is the name of the agent."""
     entries = []
     for label, stdout, stderr in sections:
         form, content = _content(stdout, stderr)
@@ -50,9 +51,10 @@ def of_sections(sections: Sequence[tuple[str, str, str]], *, source: str = "gemi
 
 
 def of_events(events: Iterable[Event], *, source: str = "gemini") -> str:
-    """Return the trajectory of a run's events.
+    """Return the trajectory of a run's events, as YAML text.
 
-    Consecutive pieces of text are one entry, and nulls are omitted.
+    Consecutive pieces of text become one entry. Fields that are None are omitted. `source` is the
+    name of the agent.
     """
     entries: list[dict[str, Any]] = []
     pieces: list[str] = []
@@ -90,7 +92,7 @@ def _item(event: Event) -> dict[str, Any]:
     except RecursionError:
         # The input is nested too deeply.
         fields = msgspec.to_builtins(msgspec.structs.replace(event, input=None))
-    # Omit `session`: the message of its notice has the same data.
+    # Omit the field `session` of a notice: the message of the notice has the same data.
     return {name: value for name, value in fields.items() if value is not None and name != "session"}
 
 
@@ -127,14 +129,14 @@ def _json(text: str) -> tuple[bool, Any]:
 
 # Characters that a literal block cannot hold, or that readers treat as a line end.
 _UNFIT = re.compile("[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-# Numbers in YAML 1.2 that PyYAML, which implements YAML 1.1, would not quote.
+# Texts that are numbers in YAML 1.2. PyYAML implements YAML 1.1, and would not quote them.
 _NUMBER = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+|0o[0-7]+")
-# Deeper nesting could exceed the recursion limit of readers.
+# Deeper nesting could exceed the recursion limit of programs that read the file.
 _DEEPEST = 40
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
-    """Write a document of JSON values as YAML.
+    """Return a document of JSON values as YAML text.
 
     >>> print(yaml_text({"title": "A day", "lines": ["one\\ntwo\\n", "7"], "none": None}), end="")
     title: A day
@@ -150,8 +152,7 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes YAML with PyYAML, but without aliases, with indented lists, and with literal blocks
-    where possible."""
+    """Writes YAML without aliases, with indented lists, and with literal blocks where possible."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -160,8 +161,8 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
     def analyze_scalar(self, scalar: str) -> ScalarAnalysis:
-        # PyYAML itself quotes a text of several lines if one of them ends with a blank, and loses a
-        # lone U+0085.
+        # PyYAML's own analysis quotes a text of several lines if one of them ends with a space. It
+        # also loses a lone U+0085.
         is_fit = not _UNFIT.search(scalar)
         if is_fit and "\n" not in scalar:
             return super().analyze_scalar(scalar)
@@ -178,8 +179,8 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def _shallow(value: Any, depth: int) -> Any:
-    """Replace values that are nested deeper than 40 levels with their JSON text, because programs
-    that read the file might not be able to parse them. `depth` is the level of `value`."""
+    """Replace values that are nested deeper than 40 levels with their JSON text. Programs that read
+    the file might not be able to parse deeper YAML. `depth` is the level of `value`."""
     if not value or not isinstance(value, Mapping | list | tuple):
         return value
     if depth > _DEEPEST:

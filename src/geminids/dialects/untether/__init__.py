@@ -55,16 +55,18 @@ __all__ = [
 _log = get_logger("dialects")
 
 _PREVIEW = 500
-# Codes of notices about valid lines that Untether has no event for: they are only logged.
+# Codes of notices about valid lines for which Untether has no event. These notices are only logged.
 _UNKNOWN_EVENTS = {"unknown_event", "unknown_role", "unknown_update"}
-# Codes of notices about malformed lines. They become warnings, whatever their level is.
+# Codes of notices about malformed lines. These notices become warnings, whatever their level is.
 _MALFORMED_LINES = {"noise", "protocol", "encoding", "line_too_long"}
 _MODES = {"yolo": "full access", "auto_edit": "edit files"}
 
 
 def translate(events: Iterable[Event]) -> Iterator[UntetherEvent]:
-    """Yield Untether's events for all events of a run. The last one is a `CompletedEvent`. If the
-    run was cut off, as in this example, the `CompletedEvent` contains the text so far:
+    """Translate all events of a run, and yield Untether's events.
+
+    The last one is always a `CompletedEvent`. If the run was cut off, as in this example, the
+    `CompletedEvent` contains the text so far:
 
     >>> from geminids.events.model import Text
     >>> list(translate([Text(at=0, seq=0, attempt=1, turn=1, text="half of it")]))[-1].answer
@@ -77,7 +79,8 @@ def translate(events: Iterable[Event]) -> Iterator[UntetherEvent]:
 
 
 class Encoder:
-    """Translates the events of one run to lines of JSON, one for each of Untether's events."""
+    """Translates the events of one run to Untether's events, and encodes each of these as a line of
+    JSON."""
 
     def __init__(self) -> None:
         self._translator = Translator()
@@ -126,8 +129,8 @@ class Translator:
         return out
 
     def finish(self, error: str | None = None) -> list[UntetherEvent]:
-        """Return a failed `CompletedEvent` if the run had no `Finished` event; otherwise an empty
-        list.
+        """Return a list with a failed `CompletedEvent` if the run had no `Finished` event;
+        otherwise an empty list.
 
         `error` says why the run ended; None if that is not known.
         """
@@ -149,7 +152,7 @@ class Translator:
 
     def _on_notice(self, event: Notice, out: list[UntetherEvent]) -> None:
         if event.code == "session":
-            # The CLI has loaded and reported its session: Untether calls this the start of the run.
+            # The CLI has loaded and has reported its session. For Untether, the run starts now.
             if (session := event.session) is not None:
                 self._session_id, self._model = session.session_id, session.model or self._model
             self._emit_started(event, out)
@@ -165,8 +168,8 @@ class Translator:
             out.append(self._note(event.message, {"code": event.code}, event.level))
 
     def _emit_started(self, event: Event, out: list[UntetherEvent]) -> None:
-        """Add the `StartedEvent` to `out` if the session is known and the `StartedEvent` was not
-        emitted before."""
+        """Add a `StartedEvent` to `out` if the session is known and no `StartedEvent` was emitted
+        before."""
         if self._has_emitted_started or not self._session_id:
             return
         self._has_emitted_started = True
@@ -233,10 +236,11 @@ class Translator:
         return Action(started.id, kind, title, detail)
 
     def _asked_input(self, call: str) -> dict[str, str]:
-        """Return the input of a tool call from its permission request; empty if there is none.
+        """Return the input of a tool call as reported in its permission request. `call` is the id
+        of the call. Return an empty dict if no permission request reported a command.
 
-        On the warm transport (runs in a CLI that is already running), no other event contains the
-        input of a denied call.
+        On the warm transport, where the CLI is already running before the run starts, no other
+        event contains the input of a denied call.
         """
         command = self._commands.get(call)
         return {} if command is None else {"command": command}
@@ -287,7 +291,7 @@ def _usage(event: Finished) -> dict[str, Any] | None:
     if not (usage.models or usage.input or usage.output):
         # No model answered, for example because the API refused the key: nothing was measured.
         return None
-    # The tokens of a request are missing from the sums, so the sums are not the tokens of the run.
+    # If the tokens of a request are unknown, the sums are too low and are not reported.
     is_known = not usage.unknown
     tokens = {
         "input_tokens": usage.input if is_known else None,
@@ -310,8 +314,8 @@ _PATH = re.compile(r"(?<![\w.~/\\\]])(?:~?/|\.{1,2}/|[A-Za-z]:\\)[^\s:;,\"'<>()]
 def error_of(event: Finished, cli_error: str | None = None) -> str | None:
     """Return the text for the field `error` of a run that has ended; None if the run succeeded.
 
-    `cli_error` is the message of the CLI's last `error` event. This message explains a run that
-    ended without a `result` event.
+    `cli_error` is the message of the CLI's last `error` event; None if there was none. The text
+    contains this message if the run ended without a `result` event.
     """
     if event.outcome == "success":
         return None
@@ -332,9 +336,9 @@ def error_of(event: Finished, cli_error: str | None = None) -> str | None:
 
 
 def exited_without_result(event: Finished) -> bool:
-    """Return whether the CLI ended with an exit code other than 0 and without a result event.
+    """Return whether the CLI ended without a result event and with an exit code other than 0.
 
-    Such a run also has a warning before its `CompletedEvent`.
+    For such a run, a warning is emitted before the `CompletedEvent`.
     """
     return _has_no_result(event) and event.exit_code not in (0, None)
 
@@ -352,10 +356,11 @@ def _exit_line(event: Finished) -> str:
 
 
 def _public(stderr: str) -> str:
-    """Return the first 300 characters of stderr, with `[path]` and `[url]` for paths and URLs.
+    """Return the first 300 characters of stderr, with `[path]` in place of each path and `[url]` in
+    place of each URL.
 
     Paths and URLs are removed because other people may read the chat that shows this text. Lines
-    that the CLI prints in every run are left out.
+    that do not help to explain a failure are left out.
     """
     stderr = "\n".join(line for line in stderr.splitlines() if not is_noise(line))
     return _PATH.sub("[path]", _URL.sub("[url]", stderr))[:_EXCERPT].strip()

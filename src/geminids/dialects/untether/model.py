@@ -28,11 +28,12 @@ class Action(msgspec.Struct, frozen=True):
     """A tool call or a warning.
 
     For a tool call, `detail` contains `tool_name`, `input` and `tool_id`. If the tool changes
-    files, `detail` also contains `changes`, a list of `{"path": …, "kind": "update"}`. When the call
-    has ended, `output_preview` contains the first 500 characters of the output, and `exit_code` the
-    exit code of a shell command. If a subagent made the call, `parent_tool_use_id` is the id of the
-    call that started this subagent. For a warning, `detail` contains `code` and, if the CLI printed
-    a malformed line, `line`.
+    files, `detail` also contains `changes`, a list of `{"path": …, "kind": "update"}`. If a
+    subagent made the call, `parent_tool_use_id` is the id of the call that started this subagent.
+    After the call has ended, `output_preview` contains the first 500 characters of the output. For
+    a shell command, `exit_code` is added too.
+
+    For a warning, `detail` contains `code` and, if the CLI printed a malformed line, `line`.
     """
 
     id: str
@@ -44,8 +45,9 @@ class Action(msgspec.Struct, frozen=True):
 class StartedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="started"):
     """The run has started and its session is known.
 
-    `meta` contains the values, if known, that Untether shows in the footer of a chat message:
-    `model`, `pid`, and `permissionMode` (`full access` for `yolo`, `edit files` for `auto_edit`).
+    Untether shows `meta` in the footer of a chat message. It can contain `model`, `pid`, and
+    `permissionMode` (`full access` for `yolo`, `edit files` for `auto_edit`). Unknown values are
+    omitted.
     """
 
     engine: str = ENGINE
@@ -69,9 +71,11 @@ class ActionEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
 class CompletedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="completed"):
     """The last event: the run has ended.
 
-    `usage` is `{"usage": {"input_tokens", "output_tokens", "cache_read_tokens"}, "duration_ms",
-    "total_cost_usd"}`; None if no model answered. Input tokens include cached ones, output tokens
-    exclude thinking, as in the CLI's own totals. Unknown tokens and an unknown cost are None.
+    `usage` is
+    `{"usage": {"input_tokens", "output_tokens", "cache_read_tokens"}, "duration_ms", "total_cost_usd"}`;
+    None if no model answered. Input tokens include cached tokens. Output tokens exclude thinking,
+    as in the CLI's own totals. An unknown number of input or output tokens is None, and so is an
+    unknown cost. Other unknown values are omitted.
     """
 
     engine: str = ENGINE

@@ -1,4 +1,4 @@
-"""Derive the kind, the title and the path of Untether's actions from tool calls."""
+"""Build the kind, the title and the path of Untether's actions from tool calls."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Kind = Literal[
 Args = Mapping[str, Any]
 
 _NAMES = {
-    # The names in Untether's document. The CLI never had most of them.
+    # Names in Untether's documentation. Most of them never existed in the CLI.
     "edit_file": "edit",
     "web_search": "websearch",
     "list_dir": "ls",
     "find_files": "glob",
     "search_files": "grep",
-    # The names of the CLI, of every release.
+    # Names that the releases of the CLI use.
     "read_file": "read",
     "read_many_files": "read",
     "write_file": "write",
@@ -35,9 +35,10 @@ _NAMES = {
 }
 _KINDS: dict[str, Kind] = {"bash": "command", "edit": "file_change", "write": "file_change"}
 _TOOLS_WITH_PATH = ("edit", "write", "read", "ls")
-# The parameter that the title of these tools shows.
+# The parameter that the title shows, by tool.
 _SHOWN = {"bash": "command", "glob": "pattern", "grep": "pattern", "websearch": "query"}
-# The first three keys are in Untether's document, the last two are of older and newer tools of the CLI.
+# The first three keys are in Untether's documentation. Older and newer tools of the CLI use the
+# last two.
 _PATH_KEYS = ("file_path", "path", "filePath", "absolute_path", "dir_path")
 
 
@@ -46,9 +47,10 @@ def tool_kind_and_title(
 ) -> tuple[Kind, str]:
     """Return the kind and the title of a tool call.
 
-    On the warm transport (runs in a CLI that is already running), a call starts before its
-    parameters are reported. Until then, the title is made from `paths` (the files of the call) or
-    is `title` (the CLI's own line for the call).
+    On the warm transport, where the CLI is already running before the run starts, a call starts
+    before its parameters are reported. Until then, the title is made from `paths`, the files of the
+    call. If `paths` is empty too, the parameter `title` is used, the CLI's own description of the
+    call.
 
     >>> tool_kind_and_title("write_file", {"file_path": "src/a.py"})
     ('file_change', 'write: src/a.py')
@@ -68,24 +70,24 @@ def tool_kind_and_title(
 def normalized_name(name: str) -> str:
     """Return Untether's name for a tool of the CLI, such as `read` for `read_file`.
 
-    A tool without such a name keeps its own name, in lower case.
+    If Untether has no name for the tool, return the CLI's name in lower case.
     """
     name = name.lower()
     return _NAMES.get(name, name)
 
 
 def path_in(parameters: Args) -> str | None:
-    """Return the path in the parameters of a call; None if there is none."""
+    """Return the path in the parameters of a call; None if the parameters contain no path."""
     return next((path for key in _PATH_KEYS if (path := _text(parameters.get(key)))), None)
 
 
 def _subject(name: str, parameters: Args, paths: Sequence[str]) -> str | None:
-    """Return what a call works on, for its title: its command, path, pattern, query or URL. None if
-    this is not known."""
+    """Return the part of a call's input that its title shows: the command, path, pattern, query or
+    URL. Return None if it is not known."""
     if name in _SHOWN:
         return _text(parameters.get(_SHOWN[name]))
     if name == "webfetch":
-        # The CLI's tool has the URL in its prompt.
+        # The CLI's tool gets the URL in its parameter `prompt`.
         return _text(claude_tool("web_fetch", parameters)[1].get("url"))
     path = path_in(parameters) or (paths[0] if paths else None)
     if path is None and isinstance(patterns := parameters.get("include"), list):

@@ -120,8 +120,11 @@ class AcpTranslator:
         return out
 
     def _is_late(self, call: AcpToolCall | None) -> bool:
-        """Return whether `call` is a tool call for which no update has arrived before. False if it
-        is None.
+        """Return whether this is the first update about the tool call `call`. Return False if
+        `call` is None.
+
+        If this first update is not the start of the call, the CLI reports the call late: only when
+        it ends.
         """
         return call is not None and call.tool_call_id not in self._seen
 
@@ -159,7 +162,7 @@ class AcpTranslator:
         self._progress.answers.append((text.strip(), thoughts))
 
     def add_results(self, results: Results) -> None:
-        """Add the results of all tool calls of one turn, which were read from the journal (the
+        """Add the results of all tool calls of one turn. They were read from the journal (the
         session file of the CLI).
         """
         self._progress.results.append(results)
@@ -195,18 +198,18 @@ class AcpTranslator:
 
     def _report_unrecorded(self, call_id: str) -> None:
         """Call `on_unrecorded`, because the journal (the session file of the CLI) will contain no
-        `ToolRecord` of this tool call. Otherwise the run would wait for this record before it ends
-        the call.
+        `ToolRecord` of this tool call. Without this report, the run would wait for the record
+        before it ends the call.
         """
         if self._on_unrecorded is not None:
             self._on_unrecorded(call_id)
 
     def finish(self) -> list[Event]:
-        """Return the last events of the prompt.
+        """Return the last events of the prompt. They contain:
 
-        They contain the text that was held back because it could be the start of a secret, the tool
-        calls that are only in the journal, and the end of the tool calls that are still running,
-        with the status `cancelled`.
+        - the text that was held back because it could be the start of a secret;
+        - the tool calls that are only in the journal (the session file of the CLI);
+        - the end of each tool call that is still running, with the status `cancelled`.
         """
         out: list[Event] = []
         self._flush(out)
@@ -318,8 +321,8 @@ class AcpTranslator:
 
 
 def unified(path: str, old: str | None, new: str) -> str:
-    """Return a change of one file as a unified diff. `old` is the content before, None for a new
-    file, and `new` the content after it.
+    """Return a change of one file as a unified diff. `old` is the content before the change (None
+    for a new file), and `new` is the content after it.
     """
     before, after = (old or "").splitlines(keepends=True), new.splitlines(keepends=True)
     lines = difflib.unified_diff(before, after, "before" if old else "/dev/null", path)
@@ -365,7 +368,7 @@ class Progress:
         return self.results[self._index] if self.has_results else ()
 
     def is_over(self, tool: str | None) -> bool:
-        """Return whether the current turn is over, because the current update belongs to a later
+        """Return whether the current turn has ended, because the current update belongs to a later
         turn. `tool` is the id of the update's tool call; None if the update is text or a thought.
         """
         if tool is not None:

@@ -1,5 +1,5 @@
-"""Translate the journal of an ACP session (the session file of the CLI) into the tokens, the tool
-results and the ends of turns, which the ACP updates do not contain.
+"""Read from the journal of an ACP session (the session file of the CLI) what the ACP updates do not
+contain: token counts, tool results and the ends of turns.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["WarmJournalTranslator"]
 
 
 class WarmJournalTranslator:
-    """Translates the journal of an ACP session (the session file of the CLI) into tokens and the
-    results of tools. `known` contains the ids of the tool calls whose results are already
-    translated.
+    """Translates the journal of an ACP session (the session file of the CLI) into events that
+    report token counts, and into tool results.
 
+    `known` contains the ids of the tool calls whose results were already returned; it is updated.
     In this journal, each answer of the model is one message. One other message contains all tool
     calls of the session; the CLI writes this message again after each call. Thoughts are skipped,
     because the ACP updates report them.

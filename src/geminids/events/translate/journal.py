@@ -45,8 +45,8 @@ _STATUS_LINES = re.compile(
     r"(?:\nBackground PIDs: [^\n]*)?\nProcess Group PGID: \d+\Z"
 )
 _EMPTY = "(empty)"
-# The CLI reports a cancelled command as a success with this text. The output of the command comes
-# after `Output: `, so it cannot match.
+# The CLI reports a cancelled command as a success with this text. The output of a command comes
+# after `Output: `, so an output cannot match this pattern.
 _CANCELLED = re.compile(r"(<untrusted_context>\n)?Command was cancelled by user before it could complete\.")
 _GROUP = re.compile(r"\nProcess Group PGID: (\d+)(?:\n</untrusted_context>)?\Z")
 
@@ -73,7 +73,7 @@ class ToolRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def tool_record_of(call: StoredToolCall) -> ToolRecord | None:
     """Return the result of a tool call that was read from the journal (the session file of the
-    CLI). None if the tool is still running.
+    CLI). Return None if the tool is still running.
     """
     response = _response(call)
     if response is None and call.status not in ("error", "cancelled"):
@@ -126,8 +126,9 @@ def _split_shell_output(output: str, display: Any) -> tuple[str, int | None]:
     the status lines at its end, and the exit code. The exit code is None if the command did not end
     normally.
 
-    `display` is the output that the CLI shows to the user. The CLI leaves out an exit code of 0.
-    But it always adds the line with the process group when a command has ended.
+    `display` is the output that the CLI shows to the user. When a command has ended, the CLI always
+    adds a status line with the process group. It leaves out the line with the exit code if the code
+    is 0.
     """
     wrapped = _WRAPPED.match(output)
     text = wrapped[1] if wrapped else output
@@ -175,10 +176,12 @@ def with_tool_record(finished: ToolFinished, record: ToolRecord) -> ToolFinished
     """Return the event `finished`, completed with the values of `record`, the journal's result of
     the same tool call.
 
-    The exit code and the changes come from the record, and so do the status and the output if the
-    record has them. The arguments come from the event, or from the record if the event has none;
-    the same is true of the error if the call failed. If the call was denied, only missing arguments
-    are added.
+    - The exit code and the changes are taken from the record.
+    - The status and the output are taken from the record if it has them, otherwise from the event.
+    - The arguments are taken from the event if it has them, otherwise from the record. The same is
+      true of the error if the call failed.
+
+    If the call was denied, only missing arguments are added.
     """
     if finished.status == "denied":
         arguments = record.input if finished.input is None else finished.input
@@ -199,9 +202,9 @@ class JournalTranslator:
     """Translates the messages of one journal (the session file of the CLI) into events. The CLI
     writes a message again when it has grown; only the new parts of the message become events.
 
-    `parent` is set if the journal belongs to a subagent: it is the id of the tool call that started
-    the subagent. Then the tool calls become events too, because the CLI's output does not contain
-    the tool calls of a subagent.
+    If the journal belongs to a subagent, `parent` is the id of the tool call that started the
+    subagent. Then the tool calls become events too, because the CLI's output does not contain the
+    tool calls of a subagent.
     """
 
     def __init__(
@@ -273,8 +276,8 @@ class JournalTranslator:
         )
 
     def _tool(self, call: StoredToolCall, record: ToolRecord, emitted: _Emitted) -> Iterator[Event]:
-        """Yield the two events of a subagent's tool call: its start and its end. Both come after
-        the end of the call, because the journal does not contain the call earlier.
+        """Yield the two events of a subagent's tool call: its start and its end. Both events are
+        yielded after the call has ended, because the journal does not contain the call before.
         """
         arguments = self._redactor.value(call.args)
         yield ToolStarted(
@@ -310,8 +313,8 @@ class JournalTranslator:
 
 
 class _Emitted:
-    """Remembers which parts of one message of the journal were already emitted as events, and the
-    turn of the message.
+    """Remembers the turn of one message of the journal, and which parts of the message were already
+    emitted as events.
     """
 
     __slots__ = ("calls", "thoughts", "tokens", "turn")

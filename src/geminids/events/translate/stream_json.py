@@ -102,9 +102,9 @@ class StreamTranslator:
     def _translate_text(
         self, lines: Iterator[WireLine | UnexpectedLine], out: list[Event], redactor: TextRedactor | None
     ) -> WireLine | UnexpectedLine | None:
-        """Translate the next lines as long as they are pieces of text, and append the events to
-        `out`. Return the first line of another kind; None if there is none. If `redactor` is None,
-        the text is not redacted.
+        """Translate the next lines until a line is not a piece of text, and append the events to
+        `out`. Return this line; None if all lines are pieces of text. If `redactor` is None, the
+        text is not redacted.
 
         This code must be fast, so it calls few functions. It translates almost a million pieces per
         second.
@@ -142,10 +142,10 @@ class StreamTranslator:
         return msgspec.structs.replace(line, **clean) if clean else line
 
     def finish(self) -> list[Event]:
-        """Return the last events of the stream.
+        """Return the last events of the stream. They contain:
 
-        They contain the text that was held back because it could be the start of a secret, and the
-        end of the tool calls that are still running, with the status `cancelled`.
+        - the text that was held back because it could be the start of a secret;
+        - the end of each tool call that is still running, with the status `cancelled`.
         """
         out: list[Event] = []
         self._flush(out)

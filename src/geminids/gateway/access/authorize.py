@@ -1,5 +1,5 @@
-"""Decide whether a request may use the gateway. The decision depends on the request's Host header,
-token and path.
+"""Decide whether a request may use the gateway. The decision depends on the token, the path and the
+headers of the request.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _PATHS: dict[Api, re.Pattern[str]] = {
         r"(?:/v1(?:alpha|beta\d?)?/(?:models|tunedModels|files|cachedContents)|/upload/v1(?:alpha|beta\d?)?/files)"
         r"(?:/\w[\w.\-]*)?(?::\w+)?"
     ),
-    # If the CLI has a key, its path contains no project. With `-m PUBLISHER/MODEL`, the path names
-    # another publisher than `google`.
+    # If the CLI uses a key, the path contains no project. With `-m PUBLISHER/MODEL`, the path
+    # contains a publisher other than `google`.
     "vertex": re.compile(r"/v1(?:alpha|beta\d?)?/publishers/\w[\w.\-]*/models/\w[\w.\-@]*:\w+"),
     # The methods of Code Assist, and the operation that `onboardUser` starts (server.ts).
     "code_assist": re.compile(r"/v\d\w*(?::\w+|/(?:\w[\w.\-]*/)*operations/\w[\w.\-]*)"),
 }
 _NAMES: dict[Api, str] = {"gemini": "Gemini", "vertex": "Vertex AI", "code_assist": "Code Assist"}
 _QUERY = re.compile(r"[^#\s]*")
-# Google also reads headers from the query (`$httpHeaders`). They could override the HTTP method,
-# see `forward`.
+# Google also reads headers from the query (`$httpHeaders`). Such headers could override the HTTP
+# method (see `_SET_BY_GATEWAY` in `forward`).
 _HEADERS_IN_QUERY = re.compile(r"(?:\$|%24)http", re.IGNORECASE)
 # Browsers add one of these headers to every request, and web pages cannot remove them. (Node sends
 # only `sec-fetch-mode`.)
@@ -35,8 +35,8 @@ _BROWSER_HEADERS = ("origin", "sec-fetch-site")
 
 
 class Unauthorized(Exception):
-    """Raised if a request may not use the gateway. The gateway answers the request with this HTTP
-    status and message.
+    """Raised if a request may not use the gateway. The gateway answers such a request with the HTTP
+    status `status` and the text `message`.
     """
 
     def __init__(self, status: int, message: str) -> None:

@@ -24,8 +24,7 @@ _EVENTS = "text/event-stream"
 def body_fields(head: Head, data: bytes) -> dict[str, Any]:
     """Convert the body of an answer to fields of `RecordedAnswer`.
 
-    The most readable form that is possible is used: server-sent events, else JSON, else text, else
-    base64.
+    The first form that fits the body is used: server-sent events, JSON, text, base64.
     """
     data = _decompress(data, head.headers.get("content-encoding", ""))
     kind = head.headers.get("content-type", "")
@@ -49,8 +48,9 @@ def _decompress(data: bytes, encoding: str) -> bytes:
 
 
 def _events(data: bytes) -> dict[str, Any] | None:
-    """Decode a body that is a stream of server-sent events. Return the field `events`, and the
-    field `rest` if the last event is incomplete. Return None if the body is not such a stream.
+    """Decode a body that is a stream of server-sent events. Return a dict with the field `events`;
+    if the last event is incomplete, its text is in the field `rest`. Return None if the body is not
+    such a stream.
     """
     *lines, rest = data.replace(b"\r\n", b"\n").split(b"\n")
     events: list[Any] = []
@@ -66,8 +66,8 @@ def _events(data: bytes) -> dict[str, Any] | None:
 
 
 def mask(fields: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """Return the fields of an answer with secrets replaced with `***`. A secret that is split
-    across several events is replaced too.
+    """Return the fields of an answer with all secrets replaced with `***`. This includes a secret
+    that is split across several events.
     """
     if not redactor:
         return fields
@@ -118,9 +118,9 @@ def _mask_rest(clean: dict[str, Any], redactor: Redactor) -> None:
 def parts_of_answer(answer: RecordedAnswer, *, pace: bool = False) -> Iterator[Part]:
     """Yield the parts of a recorded answer, to send them to the CLI.
 
-    If an error such as a broken connection was recorded, it is raised at the point where it
-    happened. If `pace` is true, there are pauses between the parts, so that the answer takes as
-    long as it took during the recording.
+    If `answer.end` is `fault`, `UpstreamFault` is raised after the last part. If `pace` is true,
+    there are pauses between the parts, so that the answer takes as long as it took during the
+    recording.
     """
     waits = _waits(answer) if pace else None
     if answer.status is not None:
@@ -162,8 +162,8 @@ def _headers(answer: RecordedAnswer, pieces: list[bytes]) -> dict[str, str]:
 
 
 def _waits(answer: RecordedAnswer) -> tuple[float, float]:
-    """Return two times of a recorded answer in seconds: until its first byte, and on average
-    between two of its events.
+    """Return two durations of a recorded answer, in seconds: the time until its first byte, and the
+    average time between two of its events.
     """
     first = answer.first_ms or 0
     gaps = max(len(answer.events or ()) - 1, 1)

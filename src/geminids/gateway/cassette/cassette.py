@@ -85,8 +85,8 @@ def read_cassette(data: bytes, name: str = "cassette") -> Cassette:
 
 
 class _BrokenReference(Exception):
-    """Raised if a line of a cassette refers to another line that does not exist, or if a line is at
-    a wrong position.
+    """Raised if a line of a cassette refers to a line that does not come before it, if messages
+    refer to each other in a circle, or if there is a second header.
     """
 
 
@@ -115,8 +115,8 @@ def _decode(line: bytes) -> CassetteLine:
 
 
 class _Reader:
-    """Builds exchanges (a request with its answer) from the lines of a cassette. An exchange may
-    refer to earlier lines.
+    """Builds exchanges from the lines of a cassette. An exchange is a request with its answer, and
+    may refer to earlier lines.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""The types of lines in a cassette file, and the encoder that converts exchanges (a request with
-its answer) to these lines. This module does no I/O.
+"""The types of lines in a cassette file, and an encoder that converts exchanges to these lines. An
+exchange is a request with its answer. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class ToolsLine(msgspec.Struct, frozen=True, tag="tools", tag_field="kind"):
 class ContentLine(msgspec.Struct, frozen=True, omit_defaults=True, tag="content", tag_field="kind"):
     """A line of a cassette with one message of a conversation.
 
-    `after` is the id of the message before it; None for the first message. So the id of the last
-    message identifies a whole conversation.
+    `after` is the id of the previous message; None if this is the first message. Therefore the id
+    of the last message identifies the whole conversation.
     """
 
     id: str
@@ -88,12 +88,13 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """A recorded answer of the API.
 
     The body is in one of these fields: `events` (server-sent events), `json`, `text` or `base64`.
-    `rest` is an incomplete last event. `status` is the HTTP status; None if there was no answer.
+    `rest` is the text of an incomplete last event. `status` is the HTTP status; None if there was
+    no answer.
 
-    `end` is how the answer ended: `whole` (the answer is complete), `cut` (the connection broke),
-    `stalled` (nothing more arrived), `left` (the client disconnected), or `fault` (the error that
-    `fault` and `message` describe). `first_ms` and `ms` are the times in milliseconds until the
-    first byte and until the end of the answer.
+    `end` says how the answer ended: `whole` (the answer is complete), `cut` (the connection broke),
+    `stalled` (no more data arrived), `left` (the client disconnected), or `fault` (an error, which
+    the fields `fault` and `message` describe). `first_ms` and `ms` are the times in milliseconds
+    until the first byte and until the end of the answer.
     """
 
     status: int | None = None
@@ -166,10 +167,10 @@ def bytes_field(data: bytes) -> dict[str, Any]:
 
 
 class CassetteEncoder:
-    """Converts exchanges (a request with its answer) to lines of a cassette.
+    """Converts exchanges (each is a request with its answer) to lines of a cassette.
 
     Most requests repeat the system instruction, the tools and the conversation of earlier requests.
-    Therefore these are written only once, and later exchanges refer to them by id.
+    Therefore each of these parts is written only once, and later exchanges refer to it by its id.
     """
 
     def __init__(self) -> None:
@@ -177,8 +178,8 @@ class CassetteEncoder:
 
     def lines(self, exchange: Exchange) -> list[bytes]:
         """Return the lines to add to the cassette for an exchange (a request with its answer). The
-        exchange's own line is the last one. The lines that it refers to come before it, if they
-        were not written earlier.
+        last line is the exchange itself. Before it come the lines to which it refers, except those
+        that were already written.
         """
         lines: list[bytes] = []
         request = self._request(exchange, lines)

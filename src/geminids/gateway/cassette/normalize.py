@@ -55,8 +55,9 @@ class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
         return is_account_call(self.call)
 
     def matches(self, other: NormalizedRequest) -> bool:
-        """Return whether the two requests are equal, so that the recorded answer to `other` can be
-        used for this request. Parts such as the model and the system instruction are not compared.
+        """Return whether the recorded answer to `other` can be used for this request. For this, the
+        conversation, the API method, the URL path and the fields of the requested JSON answer must
+        be equal. Other parts, such as the model, are not compared.
         """
         return (self.method, self.call, self.answer_fields, self.conversation) == (
             other.method,
@@ -95,8 +96,8 @@ class Normalizer:
         self.days = frozenset(days)
         self._redactor = redactor or Redactor()
         self._other_folders: dict[str, str] = {}
-        # Cache the normalized texts, because each request repeats the whole conversation, and a
-        # system instruction takes 10 ms.
+        # Cache the normalized texts, because each request repeats the whole conversation, and it
+        # takes 10 ms to normalize a system instruction.
         self._cache: dict[tuple[str, str], str] = {}
         self._prepare()
 
@@ -106,18 +107,21 @@ class Normalizer:
         self._cache.clear()
 
     def learn(self, body: Any) -> None:
-        """Also replace the folders that the CLI mentions in the body of this request."""
+        """Find the folders that the CLI mentions in `body` (the decoded body of a request), and
+        replace them too from now on.
+        """
         new = {path: name for path, name in folders_in(user_texts(body)).items() if path not in self.folders}
         if new:
             self.folders |= new
             self._prepare()
 
     def add_known(self, days: frozenset[Day], folders: Mapping[str, str] | None = None) -> None:
-        """Also replace these dates and folders. They belong to the other run that this run is
-        compared with.
+        """From now on, also replace the dates and folders of the other run, with which this run is
+        compared.
 
         This is needed because a prompt or the model may mention them, and the normalized text must
-        be equal for both runs. If `folders` is None, the folders of the other run stay unchanged.
+        be equal for both runs. If `folders` is None, the other run's folders from the previous call
+        stay in use.
         """
         other_folders = self._other_folders if folders is None else dict(folders)
         if not days <= self.days or other_folders != self._other_folders:
@@ -126,8 +130,8 @@ class Normalizer:
             self._prepare()
 
     def _prepare(self) -> None:
-        # Skip a folder of the other run if it is inside a folder of this run, or contains one: the
-        # folder of this run has its own placeholder.
+        # Skip a folder of the other run if it is inside a folder of this run, or contains such a
+        # folder: the folder of this run has its own placeholder.
         unrelated = {
             path: name
             for path, name in self._other_folders.items()
@@ -145,19 +149,19 @@ class Normalizer:
 
     def _cli_text(self, text: str) -> str:
         """Normalize a text that the CLI itself adds to each request, such as the system
-        instruction. Lists of skills in it are sorted.
+        instruction. This also sorts the lists of skills in the text.
         """
         return sorted_skills(self.text(text))
 
     def result(self, tool: str, text: str) -> str:
-        """Normalize the output of the tool named `tool`. Times, process ids and similar values are
-        replaced too, not only the values that `text` replaces.
+        """Normalize the output of the tool named `tool`. This replaces the same values as `text`
+        does, and also times, process ids and similar values.
         """
         return self._repeat(tool, text, lambda part: self._result_text(tool, part))
 
     def _repeat(self, tool: str, text: str, once: Callable[[str], str]) -> str:
-        """Apply `once` to the text until nothing changes, and return the result. One call is not
-        always enough: after a replacement, another path or time may match.
+        """Apply the function `once` to the text until the text no longer changes, and return the
+        result. One call is not always enough: after a replacement, another path or time may match.
 
         The result is cached. `tool` is part of the key in the cache.
         """
@@ -314,7 +318,8 @@ def _answer_fields(body: dict[str, Any]) -> tuple[str, ...]:
 
 def _with_sorted_choices(value: Any) -> Any:
     """Return a tool declaration with each of its `enum` lists sorted. The order in such a list has
-    no meaning, but the list of skills has a different order in each run.
+    no meaning. Without sorting, two runs would differ, because the CLI lists the skills in a
+    different order in each run.
     """
     if isinstance(value, list):
         return [_with_sorted_choices(item) for item in value]

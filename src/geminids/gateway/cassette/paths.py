@@ -103,9 +103,9 @@ class PathReplacer:
 
 
 def folders_in(texts: Iterable[str]) -> dict[str, str]:
-    """Find the folders in all those texts that are context texts of the CLI (see `is_context`).
-    Return a map from path to placeholder. If a path has several placeholders, the first one is
-    used.
+    """Find folders in those `texts` that are context texts of the CLI (see `is_context`), and
+    ignore the other texts. Return a map from the path of each folder to its placeholder. If several
+    texts give a path different placeholders, the first one is used.
     """
     folders_by_path: dict[str, str] = {}
     for text in texts:

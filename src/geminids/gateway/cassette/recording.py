@@ -1,5 +1,5 @@
-"""Record the requests of a run and their answers in a cassette file, while they are forwarded to an
-upstream (an object that answers requests).
+"""Record the requests of a run and their answers in a cassette file. The requests are forwarded to
+an upstream (an object that answers requests).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _TOKEN = re.compile(re.escape(TOKEN_PREFIX) + r"[0-9a-f]{48}")
 _AGENT = re.compile(r"GeminiCLI(?:-[\w-]+)?/(\d+\.\d+\.\d+[\w.-]*)")
 
 
-# The open recordings, by path. There is no lock, because a forked child could wait for the lock for
-# ever. `setdefault` is atomic.
+# The open recordings, by path. No lock is needed, because `setdefault` is atomic. (A forked child
+# process could wait for a lock for ever.)
 _active: dict[Path, Recording] = {}
 
 
@@ -44,14 +44,13 @@ class Recording:
     """Forwards requests to the upstream `inner`, and records them with their answers in the
     cassette file `path`.
 
-    It writes to a file `NAME.<random>.part` in the same folder, and renames this file to `path`
-    when the recording is closed. So if the run is killed, an existing cassette stays intact, and
-    only the request in progress is missing from the `.part` file.
+    The recording is first written to a file `NAME.<random>.part` in the same folder. When the
+    recording is closed, this file is renamed to `path`. So if the run is killed, an existing
+    cassette stays intact, and only the request in progress is missing from the `.part` file.
 
-    Raises `GeminidsError` if the `.part` file cannot be created, or if `path` is a folder or the
-    file of another open recording of this process: one recording would overwrite the other. If
-    writing fails later, the recording ends and `on_remark` is called with a message; the run
-    continues.
+    Raises `GeminidsError` if the `.part` file cannot be created, if `path` is a folder, or if
+    another recording of this process writes to `path`. If writing fails later, the recording ends
+    and `on_remark` is called with a message; the run continues.
     """
 
     def __init__(
@@ -211,7 +210,7 @@ class _RecordedExchange:
         self._head: Head | None = None
         self._body = bytearray()
         self._fault: UpstreamFault | None = None
-        # The default is "left" (the client disconnected), because nothing reports a disconnect.
+        # The default is "left" (the client disconnected), because no event reports a disconnect.
         # None means that the exchange is not recorded.
         self._end: End | None = "left"
 
@@ -267,8 +266,8 @@ class _RecordedExchange:
 
 
 def _body_of(request: Request, redactor: Redactor) -> Any:
-    """Return the body of a request with all secrets masked. The gateway's tokens for runs are
-    masked too, because a tool may have printed them.
+    """Return the body of a request with all secrets masked. The tokens with which runs use the
+    gateway are masked too, because a tool may have printed one.
     """
     body = request.body
     if body is None:

@@ -34,17 +34,20 @@ _HINT = (
 
 
 class Replaying:
-    """Answers requests from a cassette, a file with recorded requests and answers. Each recorded
-    answer is used once: a request gets the first unused answer whose recorded request matches. If
-    there is none, `Mismatch` is raised.
+    """Answers requests from a cassette, a file with recorded requests and answers.
 
-    Both requests are normalized: values that differ from run to run are replaced. They match if
-    their conversations (texts, tool calls and tool results) are then equal. If other parts differ,
-    for example because of another CLI release, the answer is still used, and a remark is added to
-    `remarks`.
+    A request gets an unused answer whose recorded request matches. Each answer is used only once,
+    except answers about the user's Code Assist account. If no answer is left, some utility requests
+    of the CLI get a default reply. For all other requests, `Mismatch` is raised.
 
-    `places` maps folders of this run that the CLI does not mention to placeholders such as
-    `<workspace>`. If `pace` is true, the answers take as long as during the recording.
+    Before two requests are compared, both are normalized: values that differ from run to run are
+    replaced. The requests match if their conversations (texts, tool calls and tool results) are
+    then equal. If other parts differ, for example because of another CLI release, the answer is
+    still used, and a remark is added to `remarks`.
+
+    `places` contains folders of this run that the CLI does not mention. Each folder is mapped to
+    its placeholder, such as `<workspace>`. If `pace` is true, the answers take as long as during
+    the recording.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class Replaying:
     @property
     def unused(self) -> list[int]:
         """The numbers of the recorded requests whose answers were not replayed. Requests about the
-        Code Assist account are left out, because their number differs from run to run.
+        Code Assist account are left out, because each run sends a different number of them.
         """
         exchanges = self._cassette.exchanges
         with self._lock:
@@ -97,8 +100,10 @@ class Replaying:
         return self._answer_unrecorded(request, now)
 
     def _learn(self, request: Request) -> None:
-        """Add the folders and dates of the current run and of the recorded run to the normalizers
-        of both runs. Then texts that are equal in both runs stay equal after normalization.
+        """Read the folders, the dates and the login of the current run from this request. Update
+        both normalizers (for the current run and for the recorded run), so that each replaces the
+        folders and dates of both runs. Then texts that are equal in both runs stay equal after
+        normalization.
         """
         current, recorded = self._current, self._recorded_run
         if request.login is not None and request.login not in self._redactor.secrets:
@@ -162,8 +167,9 @@ class Replaying:
         return answer
 
     def _answer_unrecorded(self, request: Request, now: NormalizedRequest) -> Iterable[Part]:
-        """Answer a request that is not in the cassette. A utility request of the CLI (such as a
-        count of tokens) gets a default reply. For any other request, `Mismatch` is raised.
+        """Answer a request that is not in the cassette. Requests that generate no content (such as
+        a count of tokens) and utility requests that ask for JSON get a default reply. For any other
+        request, `Mismatch` is raised.
         """
         reply = None
         if request.method == "generate":
@@ -221,12 +227,12 @@ _MAX_WIDTH = 120
 
 
 def nearest(now: NormalizedRequest, recorded: Sequence[NormalizedRequest]) -> int | None:
-    """Return the index of the recorded request that is most similar to the request `now`. Only
-    requests with the same API method are compared; None if there is none.
+    """Return the index of the recorded request that is most similar to the request `now`. Recorded
+    requests with another API method are ignored. Return None if no others exist.
 
-    A request whose conversation is as long as that of `now` is preferred to any other. Among
-    equally preferred ones, the request whose conversation has the longest beginning in common with
-    that of `now` is chosen.
+    Requests whose conversation is as long as that of `now` are preferred. If several are equal in
+    this respect, the one whose conversation has the longest beginning in common with `now` is
+    chosen.
     """
     best: tuple[tuple[bool, int, float], int] | None = None
     for at, old in enumerate(recorded):
@@ -262,8 +268,8 @@ def conversation_lines(request: NormalizedRequest) -> Iterator[str]:
 
 
 def diff_of(now: NormalizedRequest, old: NormalizedRequest) -> str:
-    """Return a unified diff of two conversations: of the recorded request `old` and of the request
-    `now`. A long diff is cut.
+    """Return a unified diff from the conversation of the recorded request `old` to that of the
+    request `now`. Only the first 40 lines of the diff are shown.
     """
 
     lines = list(

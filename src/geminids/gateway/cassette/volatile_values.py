@@ -1,5 +1,5 @@
-"""Replace values in texts that differ from run to run, such as dates, times, ids and process ids.
-This module does no I/O.
+"""Replace volatile values in texts: values that differ from run to run, such as dates, times, ids
+and process ids. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _MONTHS = [
 _WEEKDAY = r"(?:(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?,? +)?"
 _UUID = re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")
 _TOKEN = re.compile(r"\bgeminids-run-[0-9a-f]{48}\b")
-# Ids that the CLI gives to tool calls, which also occur in file names: tool name, milliseconds,
-# number.
+# Ids that the CLI gives to tool calls. An id consists of the tool name, milliseconds and a number.
+# File names can contain such an id.
 _CALL = re.compile(r"\b[A-Za-z]\w*?[_-]1[6-9]\d{11}[_-][0-9a-f]+\b")
 _CLI = re.compile(r"/[^\s\"'`<>()]*?/@google/gemini-cli(?:-core)?(?=/)")
 # Temporary folders that Python, mktemp, pytest and Node create.
@@ -78,7 +78,7 @@ def days_of(*seconds: float) -> frozenset[Day]:
 
 
 class Days:
-    """Replaces the given dates in texts with `<today>`, in all usual notations. Other dates stay
+    """Replaces the given dates in texts with `<today>`, in all common notations. Other dates stay
     unchanged.
 
     >>> Days([(2026, 11, 16)]).text("on Monday, November 16, 2026 and on 2026-11-17")
@@ -97,8 +97,8 @@ class Days:
         return self._full.sub("<today>", text)
 
     def result(self, text: str) -> str:
-        """Return the output of a tool with the dates replaced. Dates without a year are replaced
-        too, because commands such as `date` and `ls` print them.
+        """Return the output of a tool with the dates replaced. The formats of commands such as
+        `date` and `ls` are replaced too, for example `Nov 16 13:25`, which has no year.
         """
         return self._short.sub("<today>", self.text(text))
 
@@ -119,11 +119,11 @@ def _full_forms(year: int, month: int, day: int) -> tuple[str, ...]:
 
 
 def _without_groups(form: str) -> str:
-    """Expand a date pattern into one alternative for each separator, such as `-` or `/`. In `form`,
-    `#` stands for the same separator again.
+    """Expand a date pattern into alternatives, one for each separator, such as `-` or `/`. In
+    `form`, the character `#` means: the same separator again.
 
-    A back-reference to the separator is not possible: its group number would depend on the whole
-    pattern, of which this one becomes a part.
+    A back-reference to the separator is not possible. The pattern becomes a part of a larger
+    pattern, so the number of its group is not known.
     """
     before, _, rest = form.partition("([")
     signs, optional, rest = rest.partition("]?)") if "]?)" in rest else rest.partition("])")
@@ -198,8 +198,8 @@ _UPDATED = re.compile(r" Here is the updated code:\n.*", re.DOTALL)
 
 
 def tool_output(tool: str, text: str) -> str:
-    """Return the output of the tool named `tool` without what the CLI adds to it: tags, file sizes,
-    process ids, and the new content of a changed file.
+    """Return the output of the tool named `tool` without the text that the CLI adds: tags, file
+    sizes, process ids, and the new content of a changed file.
     """
     text = _TOO_LARGE.sub("", _FENCE.sub("", text))
     if tool == "run_shell_command":
@@ -215,9 +215,9 @@ _PART = r"[^\s/\"']+\.[0-9a-f]{8}\.part"
 
 
 def without_cassette(name: str, text: str) -> str:
-    """Remove the lines that contain the name of the cassette file (`name`) from the output of a
-    tool. The reason is that the file has another name while it is recorded than when it is
-    replayed.
+    """Return the output of a tool without the lines that end with the name of the cassette file
+    (`name`). During a recording, the file has a different name than during a replay. So the output
+    of a tool that lists files would differ.
 
     >>> without_cassette("fix.jsonl", "files:\\n  a.py\\n  fix.jsonl.0a1b2c3d.part\\n  fix.jsonl")
     'files:\\n  a.py'

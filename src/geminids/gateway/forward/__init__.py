@@ -1,3 +1,3 @@
-"""Forward requests to Google's API: the HTTP client, the credentials, and the reading of tokens and
-errors from the answers.
+"""Forward requests to Google's API. This package contains the HTTP client, the credentials, and the
+code that reads token counts and errors from the answers.
 """

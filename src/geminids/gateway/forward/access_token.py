@@ -1,4 +1,5 @@
-"""Get access tokens for Vertex AI with the library google-auth, and renew them before they expire.
+"""Get access tokens for Vertex AI, and renew them before they expire. The tokens come from the
+metadata server, or from a credentials file with the help of the library google-auth.
 
 The first request that needs a token imports this module. A worker thread imports google-auth,
 because that import is slow.
@@ -44,7 +45,8 @@ _METADATA_PATH = "/computeMetadata/v1/instance/service-accounts/default/token"
 _RENEW_SECONDS = 225
 # If the token is valid for fewer seconds than this, a request waits for the new token.
 _MIN_SECONDS = 30
-# Seconds until the next renewal in the background after one that failed.
+# After a renewal, no renewal in the background starts for this number of seconds. So a failed
+# renewal is not repeated immediately.
 _PAUSE_SECONDS = 15
 _LIFETIME_SECONDS = 3600
 _TIMEOUT_SECONDS = 30
@@ -69,8 +71,9 @@ class AccessToken(msgspec.Struct, frozen=True):
 
 
 class TokenSource:
-    """Provides an access token, and renews it before it expires. `fetch` gets a new token; it is
-    called in a worker thread. All requests that wait for a token share one renewal. Thread-safe.
+    """Provides an access token, and renews it before it expires. The function `fetch` gets a new
+    token; it is called in a worker thread. All requests that wait for a token share one renewal.
+    Thread-safe.
     """
 
     def __init__(self, fetch: Callable[[], AccessToken]) -> None:
@@ -263,8 +266,8 @@ def _credentials_of(info: dict[str, Any]) -> Any:
     the `token_uri` in the file of a user, and it asks Google for the project of an external
     account.
 
-    Raises `GeminidsError` if credentials of this type are not supported. Errors of google-auth for
-    invalid content are not converted.
+    Raises `GeminidsError` if credentials of this type are not supported. If the content is not
+    valid, the errors of google-auth are raised unchanged.
     """
     kind = info["type"]
     if kind == "authorized_user":
@@ -298,9 +301,10 @@ def _credentials_of(info: dict[str, Any]) -> Any:
 
 
 def _impersonated(info: dict[str, Any]) -> Any:
-    """Create credentials for a service account that another account acts as. `info` is the content
-    of a file that `gcloud auth application-default login --impersonate-service-account` wrote.
-    Raises `GeminidsError` if the file does not contain both accounts.
+    """Create credentials with which a source account acts as a service account (impersonation).
+    `info` is the content of a file that `gcloud auth application-default login
+    --impersonate-service-account` wrote. Raises `GeminidsError` if the file does not name both
+    accounts.
     """
     from google.auth import impersonated_credentials
 
@@ -332,8 +336,8 @@ def _external_account(info: dict[str, Any]) -> Any:
 
 
 def _transport(network: NetworkSettings) -> Any:
-    """Return the function with which google-auth sends its requests. It uses geminids' own HTTP
-    client, with the proxy and the certificates of the run.
+    """Return the function with which google-auth sends its requests. The function uses geminids'
+    own HTTP client, with the proxy and the certificates of the run.
     """
     from google.auth import exceptions
 

@@ -20,7 +20,7 @@ _MAX_HEAD = 256 * 1024
 # Close a connection that was idle for this many seconds. Google closes idle connections after some
 # minutes, proxies earlier.
 _IDLE_SECONDS = 50
-# A connection that was idle for longer than this may be closed by the server just when we send a
+# The server may close a connection that was idle for more seconds than this just when we send a
 # request. Such a request is sent again.
 _SAFE_IDLE_SECONDS = 1.0
 # Up to this size, the head and the body of a request are written together, because copying is
@@ -101,8 +101,8 @@ class Client:
         return None, 0
 
     async def _clean_up(self) -> None:
-        """Close connections that have not been used for 50 seconds, as long as the event loop runs.
-        When the loop ends, close all unused connections.
+        """While the event loop runs, close connections that have not been used for 50 seconds. When
+        the loop ends, close all unused connections.
         """
         try:
             while True:

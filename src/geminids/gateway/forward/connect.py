@@ -35,7 +35,7 @@ _KEEPALIVE_SECONDS = 60
 
 async def open_connection(address: Address, network: NetworkSettings) -> TcpConnection:
     """Open a connection to this address, through the proxy in `network` if there is one. Raises
-    `UpstreamFault` if that is not possible.
+    `UpstreamFault` if no connection can be opened.
     """
     proxy = network.proxy_to(address)
     first = proxy.address if proxy else address
@@ -88,8 +88,8 @@ async def _resolve(address: Address) -> list[_SocketAddress]:
     """Look up the IP addresses of the host in `address`, in a daemon thread. Raises `OSError` if
     they cannot be found.
 
-    The thread pool of the event loop is not used. If a name server did not answer, the pool would
-    delay the exit of this process.
+    The lookup does not use the thread pool of the event loop. With the pool, a name server that
+    does not answer would delay the exit of this process.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[list[_SocketAddress]] = loop.create_future()
@@ -121,7 +121,7 @@ async def _resolve(address: Address) -> list[_SocketAddress]:
 
 def _interleave(addresses: list[_SocketAddress]) -> list[_SocketAddress]:
     """Return the addresses in an order that alternates between IPv6 and IPv4. So if the network
-    supports only one of them, the other one causes no long wait.
+    supports only one of the two, addresses of the other kind cause no long wait.
     """
     first = [address for address in addresses if addresses[0][0] == address[0]]
     other = [address for address in addresses if addresses[0][0] != address[0]]
@@ -129,9 +129,9 @@ def _interleave(addresses: list[_SocketAddress]) -> list[_SocketAddress]:
 
 
 async def _connect_first(addresses: list[_SocketAddress]) -> socket.socket:
-    """Return a socket that is connected to the first address that accepts. If an address does not
-    answer within 0.25 seconds, the next one is tried in parallel. Raises `OSError` if no address
-    accepts.
+    """Connect to one of these addresses, and return the connected socket. The addresses are tried
+    in their order. If one does not answer within 0.25 seconds, the next one is tried in parallel.
+    Raises `OSError` if no address accepts a connection.
     """
     connected: list[socket.socket] = []
     errors: list[OSError] = []

@@ -26,8 +26,8 @@ class TcpConnection(asyncio.BufferedProtocol):
     """A TCP connection that uses asyncio's transports directly.
 
     The streams of asyncio and anyio are not used, for two reasons: they need an extra iteration of
-    the event loop for each piece of data, and they cannot detect data that arrives while no code
-    reads.
+    the event loop for each piece of data, and they cannot detect data that arrives while no code is
+    reading.
     """
 
     def __init__(self) -> None:

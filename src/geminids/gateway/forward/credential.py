@@ -73,8 +73,8 @@ class VertexCredentials:
     - the metadata server of a Google machine (GCE_METADATA_HOST), which gives tokens to programs on
       this machine
 
-    These variables are read from `environ`. `network` contains the proxy and the certificates for
-    requests for a token.
+    These environment variables are read from `environ`. `network` contains the proxy and the
+    certificates with which tokens are requested.
 
     There is one exception. For `external_account` files with an AWS source or an executable,
     google-auth reads variables such as AWS_* and GOOGLE_EXTERNAL_ACCOUNT_* from the environment of
@@ -97,9 +97,9 @@ class VertexCredentials:
         return f"VertexCredentials({self.project!r}, {self.location!r})"
 
     def check_available(self) -> None:
-        """Check that an access token could be obtained, without sending a request. Raises
-        `GeminidsError` if google-auth is not installed, or if no credentials are found, or if the
-        credentials file cannot be read.
+        """Check, without sending a request, whether an access token can probably be obtained.
+        Raises `GeminidsError` if google-auth is not installed, if no credentials are found, or if
+        the credentials file cannot be read.
         """
         if not _has_google_auth():
             raise GeminidsError(

@@ -20,8 +20,8 @@ LOGIN_HINT = (
 
 
 def credentials_file(environ: Mapping[str, str]) -> Path | None:
-    """Return the path of Google Cloud's credentials file (Application Default Credentials). None if
-    there is none. `environ` contains the environment variables of the run.
+    """Return the path of Google Cloud's credentials file (Application Default Credentials), or None
+    if no such file exists. `environ` contains the environment variables of the run.
 
     Raises `GeminidsError` if GOOGLE_APPLICATION_CREDENTIALS contains the path of a file that does
     not exist.

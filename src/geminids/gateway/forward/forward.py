@@ -1,5 +1,5 @@
 """Forward requests of the CLI to the real API. The gateway signs in to the API with its own
-credential, so that the CLI does not need to know it.
+credential, so that the CLI does not need a real credential.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     )
 )
-# The gateway sets or removes these headers. Among them is `accept-encoding`: the gateway must be
-# able to read the tokens of the answer. `x-http-method-override` would turn a POST into another
-# method.
+# The gateway sets or removes these headers. One of them is `accept-encoding`: the answer must not
+# be compressed, because the gateway reads the token counts in it. `x-http-method-override` would
+# turn a POST into another method.
 _SET_BY_GATEWAY = frozenset(
     ("host", "content-length", "accept-encoding", "expect", "x-http-method-override", NESTED_HEADER)
 )
@@ -149,8 +149,8 @@ class Forwarding:
             yield Body(masker.rest)
 
     async def _token(self, request: Request, instead_of: AccessToken | None = None) -> AccessToken | None:
-        # If the user has set an own `Authorization` header (GEMINI_CLI_CUSTOM_HEADERS), it is used
-        # instead of a token, as in the CLI.
+        # If the user has set their own `Authorization` header (GEMINI_CLI_CUSTOM_HEADERS), this
+        # header is used instead of a token, as in the CLI.
         if not isinstance(self._credential, VertexCredentials) or request.authorization is not None:
             return None
         if instead_of is not None:
@@ -198,12 +198,12 @@ class Forwarding:
         return f"/{version}/projects/{self._credential.project}/locations/{self._credential.location}/{rest}"
 
     def _signed(self, name: str, value: str, request: Request) -> list[tuple[str, str]]:
-        """Return a header of the CLI's request in the form in which it is sent to the API, as a
-        list with one item. The list is empty if the header must not be sent.
+        """Convert a header of the CLI's request to the header for the request to the API. Return it
+        in a list with one item, or an empty list if the header must not be sent.
 
-        If the header contains the run's token as a key, the token is replaced with the real key. If
-        there is no real key, the header is not sent. Any other header that contains the token is
-        not sent either.
+        If the header is a key header that contains the run's token, the real key replaces the
+        token. If there is no real key, the header is not sent. Any other header that contains the
+        token is not sent either.
         """
         if name == "x-goog-api-key":
             return [] if self._key is None else [(name, self._key)]

@@ -1,5 +1,5 @@
-"""Read the proxy and the certificates for connections to the API from the environment variables of
-a run. This module does no I/O.
+"""Read the network settings of a run from its environment variables: the proxy and the certificates
+for connections to the API. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def read_base_url(url: str) -> tuple[Address, str]:
     """Split the base URL of an API. Return the address of the server, and the path of the URL
     without a slash at its end; the paths of requests are appended to this path.
 
-    Any http or https URL without a user name is accepted. Others raise `GeminidsError`.
+    Any http or https URL without a user name is accepted. All other URLs raise `GeminidsError`.
 
     >>> read_base_url("https://api.test/gemini/")
     (Address(host='api.test', port=443, tls=True), '/gemini')
@@ -123,8 +123,8 @@ def read_base_url(url: str) -> tuple[Address, str]:
 
 
 def read_address(url: str) -> Address | None:
-    """Return the host, the port and the use of TLS from an http or https URL. None if the text is
-    not such a URL.
+    """Parse an http or https URL. Return the host, the port, and whether TLS is used. Return None
+    if the text is not an http or https URL.
 
     >>> read_address("https://api.test:8443/token")
     Address(host='api.test', port=8443, tls=True)
@@ -166,9 +166,9 @@ def _is_loopback(host: str) -> bool:
 def _matches(entry: str, address: Address) -> bool:
     """Return whether `entry`, an entry of NO_PROXY, matches this address.
 
-    The rules are those of undici, Node's HTTP client. An entry is a host name, or `.name` or
-    `*.name` for all subdomains, each with or without a port. The entry `*` matches all hosts. As in
-    Python and curl, a name without a dot at the beginning also matches its subdomains.
+    An entry has the form `name`, `.name` or `*.name`, with or without a port. Each form matches the
+    host `name` and all its subdomains. If the entry has a port, the port must be equal. The entry
+    `*` matches all hosts. These rules are similar to those of undici, Node's HTTP client.
     """
     if entry == "*":
         return True

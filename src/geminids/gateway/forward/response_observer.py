@@ -1,5 +1,5 @@
-"""Read the tokens, the model, the finish reason and the error from an answer of the API while it is
-forwarded to the CLI. This module does no I/O.
+"""Read the token counts, the model, the finish reason and the error from an answer of the API while
+it is forwarded to the CLI. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Observer"]
 
 # At most about this many bytes of an error answer are read.
 _MAX_ERROR = 1024 * 1024
-# An answer that is larger than this, or has a larger event, is forwarded but not decoded.
+# An answer or event with more bytes than this is forwarded but not decoded.
 _MAX_EVENT = 64 * 1024 * 1024
 _SECONDS = re.compile(r"([\d.]+)s")
 
@@ -75,11 +75,11 @@ _content_decoder = msgspec.json.Decoder(_ResponseContent)
 
 
 class Observer:
-    """Reads the tokens, the finish reason and other facts from one answer of the API. Call `feed`
-    with each piece of the answer's body, and `finish` at its end.
+    """Reads the token counts, the finish reason and other facts from one answer of the API. Call
+    `feed` with each piece of the answer's body, and `finish` after the last piece.
 
-    Each chunk of a stream reports the tokens so far. Only the tokens that are reported with or
-    after the finish reason are the total. `final` is true when the total has arrived.
+    Each chunk of a streamed answer contains the token counts so far. Only the counts in or after
+    the chunk with the finish reason are the total. `final` is true when the total has arrived.
     """
 
     def __init__(self, status: int, content_type: str) -> None:
@@ -103,7 +103,9 @@ class Observer:
 
     @property
     def counts(self) -> Counts | None:
-        """The tokens of the request, as the API reported them. None until the total has arrived."""
+        """The token counts of the request, as the API reported them. None until the total has
+        arrived.
+        """
         usage = self._usage
         if usage is None or not self.final:
             return None
@@ -157,7 +159,7 @@ class Observer:
 
     def _is_relevant(self, data: bytes) -> bool:
         """Return whether this data of the answer must be decoded. Most chunks of a long answer need
-        no decoding, because they contain only text, the model and the tokens so far.
+        no decoding, because they contain only text, the model and the token counts so far.
         """
         return (
             b'"finishReason"' in data

@@ -38,8 +38,8 @@ _PLACEHOLDERS = (
     b'"text":"Binary content received. Proceeding with analysis."',
 )
 _CONVERSATIONS = ("main", "subagent")
-# The CLI repeats requests of these roles if it cannot use the answer. Two equal requests of another
-# role are no repeat: for example, a tool may search for the same words twice.
+# The CLI repeats requests of these roles if it cannot use the answer. For other roles, the second
+# of two equal requests is not a repeat: for example, a tool may search for the same words twice.
 _REPEATED = ("router", "loop_check", "compression")
 
 
@@ -86,9 +86,9 @@ class Fingerprint(msgspec.Struct, frozen=True):
 class Sent(msgspec.Struct, frozen=True):
     """What `Activity.sent` found out about a new request.
 
-    `is_new_turn` is true if the request starts a new turn of the main conversation. `repeats` is
-    the number of the earlier request that this one repeats; None if it repeats none. `findings` are
-    the facts to report to the run.
+    `is_new_turn` is true if the request starts a new turn of the main conversation. If the request
+    repeats an earlier one, `repeats` is the number of the earlier request; otherwise None.
+    `findings` are the facts to report to the run.
     """
 
     is_new_turn: bool = False
@@ -118,9 +118,9 @@ class _TrackedRequest(msgspec.Struct):
 
 
 def fingerprint_of(request: Request, role: RequestRole) -> Fingerprint:
-    """Compute the fingerprint of a request, with which it can be compared with later requests. This
-    takes about 20 ms for a body of 20 MB. If the body contains no conversation, the whole body is
-    hashed.
+    """Compute the fingerprint of a request, so that later requests of the run can be compared with
+    it. If the body contains no conversation, the whole body is hashed. For a body of 20 MB, this
+    takes about 20 ms.
     """
     body = decode_leniently(_decoder, request.raw)
     inner = body and (body.request or body)
@@ -176,8 +176,8 @@ def _digest(raw: msgspec.Raw, role: str) -> int:
 
 
 class Activity:
-    """Compares the requests of one run (or of one prompt of a chat), to detect repeated requests,
-    discarded answers and similar.
+    """Compares the requests of one run (or of one prompt of a chat). It detects actions of the CLI
+    that the CLI does not report, such as repeated requests and discarded answers.
     """
 
     def __init__(self) -> None:
@@ -186,8 +186,8 @@ class Activity:
         # with the same prompt have the same id and may run in parallel.
         self._conversations: dict[int, list[_TrackedRequest]] = {}
         # The last request of each group of equal utility requests (requests outside the
-        # conversations), by role and content. Several of one role may run in parallel, for example
-        # two searches.
+        # conversations), by role and content. Several requests of one role may run in parallel, for
+        # example two searches.
         self._utilities: dict[tuple[int, int], _TrackedRequest] = {}
         self._is_compressing = False
 
@@ -226,8 +226,8 @@ class Activity:
             last = []
         others = [other for other in last if other is not previous]
         self._conversations[fingerprint.conversation] = [*others, exchange]
-        # After a new request of a conversation, an equal utility request is no repeat. Only failed
-        # ones can still be repeated.
+        # After a new request of a conversation, an equal utility request is not a repeat, except of
+        # a failed one. So keep only the failed utility requests.
         self._utilities = {key: utility for key, utility in self._utilities.items() if utility.failed}
         self._is_compressing = False
         if previous is None:
@@ -256,7 +256,7 @@ class Activity:
             findings.append(Finding("compression", number, text))
         if previous is None or not previous.has_ended:
             return Sent(findings=tuple(findings))
-        # A loop check sends the same request to a second model; this is no repeat.
+        # A loop check sends the same request to a second model; this is not a repeat.
         is_unusable = fingerprint.role in _REPEATED and fingerprint.model == previous.fingerprint.model
         if not previous.failed and not is_unusable:
             return Sent(findings=tuple(findings))
@@ -265,17 +265,19 @@ class Activity:
 
 
 def _previous(last: Sequence[_TrackedRequest], fingerprint: Fingerprint) -> _TrackedRequest | None:
-    """Return the request that comes before this one in its conversation. Return None if this is the
-    first request, or if the CLI replaced the history. `last` are the latest requests of the
-    conversation.
+    """Return the request that comes before a new request in the same conversation. Return None if
+    the new request is the first one, or if the CLI replaced the history. `fingerprint` describes
+    the new request. `last` are the latest requests of the conversation.
 
     In the main conversation, the previous request may not have ended: the CLI may have aborted the
     answer to it, and the gateway may not have noticed this yet.
 
-    Subagents with the same prompt share one conversation id. Here, two kinds of requests belong to
-    another subagent and are skipped: those that have not ended, and those whose answer is complete
-    and contains a tool call but is missing from the new request. A subagent never discards such an
-    answer.
+    Subagents with the same prompt share one conversation id, so a request in `last` may belong to
+    another subagent. Such a request is skipped in two cases:
+
+    - The request has not ended.
+    - Its answer is complete and contains a tool call, but the new request does not contain this
+      answer. A subagent never discards such an answer.
     """
     for answers in (fingerprint.earlier_answers, fingerprint.answers):
         for exchange in last:

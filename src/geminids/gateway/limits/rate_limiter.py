@@ -13,7 +13,7 @@ from collections.abc import Callable
 __all__ = ["MAX_WAIT", "Backoff", "Rate", "RateLimiter", "rate_limiter_for"]
 
 _MINUTE = 60.0
-# If no requests were sent for a while, a sixth of a minute's requests may be sent at once.
+# After a pause, a sixth of the requests that are allowed in a minute may be sent at once.
 _BURST_FRACTION = 6
 
 
@@ -73,8 +73,8 @@ _JITTER = 0.25
 
 class Backoff:
     """Computes how long requests to one model must wait after the API answered with 429 (too many
-    requests). `chance` is a function that returns a random number from 0 to 1; it makes the waits
-    slightly different.
+    requests). `chance` is a function that returns a random number from 0 to 1. It makes the waits
+    slightly different, so that several machines do not retry at the same time.
     """
 
     def __init__(self, chance: Callable[[], float] = random.random) -> None:
@@ -94,10 +94,10 @@ class Backoff:
         no time.
 
         Requests that were sent together are refused together. Therefore a 429 answer during a wait
-        does not make the wait longer, unless `retry_after` ends later.
+        does not make the wait longer, unless the time in `retry_after` ends later than the wait.
 
         In the example, the answers arrive at the times 0, 0.5, 1 and 3. The wait doubles with each
-        new 429 answer after the end of a wait.
+        429 answer that arrives after the end of the previous wait.
 
         >>> backoff = Backoff(chance=lambda: 0.0)
         >>> [(backoff.refused(now, None), backoff.wait(now))[1] for now in (0.0, 0.5, 1.0, 3.0)]
@@ -124,10 +124,10 @@ class Backoff:
 # The longest wait, in seconds. CLI 0.61 waits 60 s for the first byte of an answer (older releases
 # 300 s), and the API needs a part of this time.
 MAX_WAIT = 45.0
-# Seconds between two checks of a waiting request. It must check, because requests before it in the
-# queue may disappear.
+# A waiting request checks after this number of seconds whether it may be sent now. This is needed
+# because requests before it in the queue may disappear.
 _POLL_SECONDS = 0.25
-# A wait of fewer seconds is not reported to the run.
+# A wait of fewer seconds than this is not reported to the run.
 _REPORTED_SECONDS = 0.5
 
 _OnWait = Callable[[float, str], None]
@@ -137,8 +137,8 @@ class RateLimiter:
     """Limits the rate of all requests of this process that use the same key and API. Requests are
     sent in the order in which they arrived.
 
-    It does not belong to an event loop, because a process may have several gateways, one after
-    another, each with its own loop. `clock` returns the current time in seconds.
+    The limiter does not belong to an event loop, because a process may have several gateways, one
+    after another, each with its own loop. The function `clock` returns the current time in seconds.
     """
 
     def __init__(
@@ -250,8 +250,8 @@ _limiters: dict[int, RateLimiter] = {}
 
 
 def rate_limiter_for(key: str, base_url: str, requests_per_minute: int | None = None) -> RateLimiter:
-    """Return the rate limiter that all runs of this process with this key and this API share. If
-    `requests_per_minute` is set, it becomes the new limit for all these runs.
+    """Return the rate limiter for this key and this API. All runs of this process with the same key
+    and API share it. If `requests_per_minute` is set, it becomes the new limit for all these runs.
 
     >>> rate_limiter_for("a key", "https://api.example") is rate_limiter_for("a key", "https://api.example/", 60)
     True

@@ -95,7 +95,7 @@ def role_of(request: Request) -> RequestRole:
 
 def declared_tools(request: Request) -> tuple[str, ...] | None:
     """Return the names of the tools that the model may call in this request, in the CLI's order.
-    None if the body of the request cannot be decoded.
+    Return None if the body of the request cannot be decoded.
     """
     body = _read(request.raw)
     if body is None:

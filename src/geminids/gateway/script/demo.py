@@ -1,4 +1,4 @@
-"""The script that answers in place of a model with the option `--offline`. It calls real tools of
+"""The script behind the option `--offline`: it answers in place of a model. It calls real tools of
 the CLI, and describes what they returned.
 
 The script has no state. It chooses each step by the conversation in the request. So one script can
@@ -70,8 +70,8 @@ def _next_step(request: Request, pause: float) -> Reply:
 
 
 def _result(request: Request, tool: str) -> tuple[str, bool] | None:
-    """Return the latest output of the tool since the user's last prompt, and whether this output is
-    an error. Return None if there is no output.
+    """Return the latest output of the tool since the user's last prompt, and True if this output is
+    an error. Return None if the tool has returned nothing since then.
     """
     for result in reversed(request.turn_results):
         if result.get("name") == tool:
@@ -205,7 +205,7 @@ def read_listing(output: str) -> Listing:
 
 def informative_file(listing: Listing) -> str | None:
     """Return the name of the file that probably describes the folder best. This is a README, or
-    else a project file such as `package.json`, or else any text file. None if there is none.
+    else a project file such as `package.json`, or else any text file. Return None if no file fits.
 
     >>> informative_file(Listing("/w", ("a.py", "package.json", "README.md")))
     'README.md'

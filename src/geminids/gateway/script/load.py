@@ -85,7 +85,7 @@ def _read_lines(data: bytes, name: str) -> tuple[Reply, ...]:
 
 class _Source:
     """Decodes the text of a script file, or one line of it, and adds the file name and the line
-    number to errors. `first` is the number of the first line in `data`.
+    number to errors. `first` is the line number in the file at which `data` begins.
     """
 
     def __init__(self, data: bytes, name: str, first: int = 1) -> None:

@@ -26,9 +26,9 @@ class ReplyUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """The token counts that a scripted answer reports. `input` includes `cached`. `output` does not
     include `thinking`.
 
-    If `input`, `output` or `thinking` is None, the number is estimated from the texts. If `cached`
-    or `tool` is None, it is not reported. If `total` is None, it is input + output + thinking +
-    tool.
+    If `input` or `output` is None, the number is estimated. If `thinking` is None, it is estimated
+    from the thought; without a thought, it is not reported. If `cached` or `tool` is None, it is
+    not reported. If `total` is None, it is input + output + thinking + tool.
     """
 
     input: int | None = None
@@ -48,7 +48,7 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """
 
     # The content, sent in this order. Each item of a list is sent as one chunk. `raw` are complete
-    # response objects, and `garbage` is text that is no valid answer.
+    # response objects, and `garbage` is text that is not a valid answer.
     thought: str | list[str] | None = None
     text: str | list[str] | None = None
     calls: list[Call] = []
@@ -67,7 +67,7 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     details: list[Any] = []
     headers: dict[str, str] = {}
     # `delay` is the wait in seconds before the answer, and `pause` the wait between chunks. With
-    # `stall`, the answer stops without an end; with `cut`, the connection breaks.
+    # `stall`, the answer stops and never ends; with `cut`, the connection breaks.
     delay: float = 0
     pause: float = 0
     stall: bool = False
@@ -96,8 +96,8 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Prepared answers in place of a model. `replies` are used in their order. `default` answers
-    the requests for which no reply is left.
+    """Prepared answers in place of a model. Each request gets the next of the `replies` that fits
+    it (see `Scripted.pick`). `default` answers the requests for which no reply is left.
     """
 
     replies: tuple[Reply, ...] = ()

@@ -48,10 +48,10 @@ class Scripted:
         """Return the reply to this request. The script is used only if the request asks for content
         (methods `stream` and `generate`); other requests get fixed replies.
 
-        If the script is a function, the function is called first. If it returns None, or if the
-        script is a list of replies, the first reply for this method is used whose `when` (a regular
-        expression) matches the last user text. If none matches, the first reply for this method
-        without `when` is used, and else a default reply.
+        If the script is a function, its result is the reply. If the function returns None, or if
+        the script is a list, the replies for this API method are searched. First choice: the first
+        reply whose `when` (a regular expression) matches the last user text. Second choice: the
+        first reply without `when`. If there is neither, the request gets a default reply.
         """
         if request.method not in ("stream", "generate"):
             return _reply_to_other(request)
@@ -127,7 +127,7 @@ _PREFERRED = ("flash", "user")
 
 
 def default_reply(request: Request) -> Reply | None:
-    """Return a reply that contains valid JSON, for a request that asks for JSON. None for other
+    """Return a reply that contains valid JSON if the request asks for JSON. Return None for other
     requests.
     """
     config = request.config

@@ -1,8 +1,7 @@
-"""Accept the connections of clients to the gateway, up to a limit. Continue if the process has no
-free file descriptors for a short time.
+"""Accept the connections of clients to the gateway, up to a limit. If the process temporarily has
+no free file descriptors, try again later.
 
-The gateway imports this module only when it begins to answer, because the module imports anyio,
-which is slow.
+The gateway imports this module only when it begins to answer, because importing anyio is slow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Serve the connection of one client: read HTTP/1.1 requests, and send the answers of the upstream
 (the object that answers requests).
 
-The gateway imports this module only when it begins to answer, because the module imports anyio and
-h11, which are slow.
+The gateway imports this module only when it begins to answer, because importing anyio and h11 is
+slow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIRST_REQUEST_SECONDS = 60.0
 
 
 class GatewayHooks(Protocol):
-    """Interface of the gateway for its connections: the methods that a connection calls."""
+    """The methods and attributes of the gateway that its connections use."""
 
     upstream: Upstream
 
@@ -45,7 +45,7 @@ class GatewayHooks(Protocol):
 
 
 class _Reset(Exception):
-    """Raised to close the connection to the client with a TCP reset (RST)."""
+    """Raised if the gateway must close the connection to the client with a TCP reset (RST)."""
 
 
 class _ClientLeft(Exception):

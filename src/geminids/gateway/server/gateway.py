@@ -89,8 +89,8 @@ class Gateway:
 
     def start(self) -> Self:
         """Open the port and start to answer requests. This method returns immediately. Connections
-        that arrive before the gateway's thread runs must wait. Raises the errors of `listen` and
-        `begin`.
+        that arrive before the gateway's thread runs must wait. Raises `GeminidsError` if the port
+        cannot be opened, if the thread cannot be started, or if the gateway was started before.
         """
         self.listen()
         self.begin()
@@ -127,7 +127,7 @@ class Gateway:
         self._port = listener.getsockname()[1]
 
     def begin(self) -> None:
-        """Start to answer requests, in a new thread. The port must be open. A second call has no
+        """Start to answer requests, in a new thread. Call `listen` first. A second call has no
         effect. Raises `GeminidsError` if the thread cannot be started.
         """
         # Import the modules of the thread here, before it starts: if two threads parse Python
@@ -226,7 +226,7 @@ class Gateway:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment variables with which the CLI uses this gateway. The API key in them is a
+        """The environment variables that make the CLI use this gateway. The API key in them is a
         placeholder, because the gateway needs no real key.
         """
         return {
@@ -267,7 +267,8 @@ class Gateway:
         return self.wait_until(lambda: self._count >= count, timeout)
 
     def wait_until(self, holds: Callable[[], bool], timeout: float = 10) -> bool:
-        """Wait until `holds()` returns true. Return True then, or False after `timeout` seconds.
+        """Wait until the function `holds` returns true. Return True then, or False after `timeout`
+        seconds.
 
         `holds` is called again after each new request, each client that disconnects, each error,
         and each opened or closed connection.
@@ -308,7 +309,8 @@ class Gateway:
 
     def has_known_token(self, target: str, headers: dict[str, str]) -> bool:
         """Return whether a request with this URL and these headers contains a token that the
-        gateway knows. Only such a request may have a large body.
+        gateway knows. If the upstream uses no tokens, return True. Only a request for which the
+        result is True may have a large body.
         """
         knows = getattr(self.upstream, "knows", None)
         return True if knows is None else bool(knows(key_of(target, headers)))

@@ -1,7 +1,7 @@
 """Install releases of Gemini CLI side by side, each in its own folder.
 
-A release is first downloaded to a temporary folder and verified there. Then this folder is renamed
-to the folder of the release.
+A release is first downloaded to a temporary folder and verified there. Then the temporary folder is
+renamed to the folder of the release.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def warm_up(gemini: Gemini, places: Places, environ: Mapping[str, str]) -> bool:
     """Run a newly installed CLI once. During this run, Node stores the compiled code of the CLI, so
     later starts are faster. Return whether the run succeeded.
 
-    The run uses a scripted model, a temporary home and no network. The CLI is not run, and the
-    result is False, if geminids does not support the release, if the CLI is started without a Node
-    of its own (`gemini.node` is None), or if this Node cannot store compiled code.
+    The run uses a scripted model answer, a temporary home and no network. In three cases, the CLI
+    is not run and the result is False: geminids does not support the release, no Node is known for
+    the CLI (`gemini.node` is None), or this Node cannot store compiled code.
     """
     if gemini.node is None or not gemini.node.has_compile_cache or not gemini.release.is_supported:
         return False
@@ -98,7 +98,8 @@ def install(
     Node on PATH. `progress` is called with a line of text at each step.
 
     If the version is already installed, it is not downloaded again. If the installation is
-    interrupted, no incomplete version is left. If it fails, `InstallFailed` is raised.
+    interrupted, no incomplete version is left. Raises `InstallFailed` if the installation fails, or
+    `NodeMissing` if `node="path"` and no suitable Node is found.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
@@ -124,8 +125,9 @@ def install(
 
 
 def uninstall(version: str, *, places: Places | None = None) -> None:
-    """Remove a release of Gemini CLI that geminids has installed. Raises `ToolchainError` if it is
-    not installed or cannot be removed.
+    """Remove a release of Gemini CLI that geminids has installed.
+
+    Raises `ToolchainError` if geminids has not installed this release, or if it cannot be removed.
     """
     places = places or Places.of()
     spec = check_spec(version)

@@ -1,6 +1,4 @@
-"""Install Node for the CLI. It is downloaded with pip, from a Python wheel on PyPI that contains
-Node.
-"""
+"""Install Node for the CLI. Node is downloaded with pip, as a part of a Python wheel on PyPI."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def install_node(
         return node
     private_dir(places.node)
     with closing(FileLock.wait_for(places.node / ".lock")):
-        for node in managed_nodes(places):  # another process has installed it meanwhile
+        for node in managed_nodes(places):  # another process may have installed it meanwhile
             return node
         return _fetch(places, progress, os.environ if environ is None else environ)
 
@@ -49,7 +47,7 @@ def _fetch(places: Places, progress: Callable[[str], None], environ: Mapping[str
         hint = "Run: python -m ensurepip, or use the Node on PATH: geminids install --node=path"
         raise InstallFailed("Node was not installed: this Python has no pip to download it", hint=hint)
     for name in os.listdir(places.node):
-        if name.startswith(".staging-"):  # we hold the lock, so an install that was killed left it
+        if name.startswith(".staging-"):  # left by a killed install: we hold the lock
             shutil.rmtree(places.node / name, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=".staging-", dir=places.node))
     try:

@@ -40,7 +40,7 @@ _HINTS = (
 class Npm(msgspec.Struct, frozen=True):
     """How to run npm: the command, the environment, and the folder `work` for npm's files.
 
-    `work` also contains npm's cache. The npm cache of the user is not used.
+    npm's cache is in `work` too, so the npm cache of the user is not used.
     """
 
     command: tuple[str, ...]
@@ -48,10 +48,10 @@ class Npm(msgspec.Struct, frozen=True):
     work: Path
 
     def run(self, *arguments: str, timeout: float) -> str:
-        """Run npm with these arguments, for at most `timeout` seconds. Return what it prints to
+        """Run npm with these arguments, for at most `timeout` seconds. Return what npm prints to
         stdout.
 
-        If npm fails, `InstallFailed` is raised. It contains the end of npm's output.
+        Raises `InstallFailed` with the end of npm's output if npm fails or takes too long.
         """
         flags = ("--loglevel=error", "--no-update-notifier", f"--cache={self.work / 'npm-cache'}")
         argv = (*self.command, *arguments, *flags)
@@ -66,8 +66,8 @@ class Npm(msgspec.Struct, frozen=True):
 
 
 def npm_for(node: Node, work: Path, environ: Mapping[str, str]) -> Npm:
-    """Return the npm to use. If geminids installed `node`, it is the npm that came with this Node.
-    Otherwise it is the npm on PATH.
+    """Return the npm to use: the npm that was installed with `node` if geminids installed this
+    Node, otherwise the npm on PATH.
 
     `work` is the folder for npm's cache and other files. Raises `InstallFailed` if there is no npm.
     """
@@ -130,8 +130,8 @@ def fetch(npm: Npm, version: str, into: Path) -> None:
 
 
 def failure_hint(output: str) -> str:
-    """Return a hint for the user that says what to do about a failure of npm. It is chosen by the
-    error codes in `output`, the output of npm.
+    """Return a hint for the user that says what to do about a failure of npm. The hint depends on
+    the error code in `output`, the output of npm.
 
     >>> failure_hint("npm error code ENOSPC")
     'The disk is full: free some space.'

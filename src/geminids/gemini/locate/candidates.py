@@ -54,8 +54,8 @@ def on_path(environ: Mapping[str, str], names: tuple[str, ...] = _NAMES) -> Iter
     The files need not be executable.
     """
     for entry in environ.get("PATH", "").split(os.pathsep):
-        # Skip empty and relative entries: they stand for the working directory, and a `gemini` in a
-        # repository must not be used.
+        # Skip empty and relative entries: they refer to the working directory, which can be a
+        # repository. A `gemini` in a repository must not be used.
         if not os.path.isabs(entry):
             continue
         for name in names:
@@ -65,9 +65,10 @@ def on_path(environ: Mapping[str, str], names: tuple[str, ...] = _NAMES) -> Iter
 
 
 def common_places(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
-    """Yield each path pattern for places where `gemini` is often installed, with the existing paths
-    that match the pattern. If its `*` stands for a version, the path with the newest version comes
-    first.
+    """Yield path patterns for the places where `gemini` is often installed. With each pattern,
+    yield the list of existing paths that match the pattern.
+
+    If the `*` in a pattern stands for a version, the path with the newest version comes first.
     """
     for pattern in _COMMON_WINDOWS if os.name == "nt" else COMMON:
         yield pattern, expand(pattern, environ)
@@ -92,8 +93,8 @@ def expand(pattern: str, environ: Mapping[str, str]) -> list[Path]:
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
-    """Return the user's home folder. This is the value of the variable HOME (on Windows,
-    USERPROFILE). If the variable is not set, the operating system is asked.
+    """Return the user's home folder: the value of the variable HOME (on Windows, USERPROFILE). If
+    the variable is not set in `environ`, return `Path.home()`.
     """
     named = environ.get("USERPROFILE" if os.name == "nt" else "HOME")
     return Path(named) if named else Path.home()

@@ -1,5 +1,5 @@
-"""Find the Gemini CLI for a run: the one that the caller asks for, or else the first one that is
-found.
+"""Find the Gemini CLI for a run: the one that the caller asks for, or otherwise the first suitable
+one on this machine.
 """
 
 from __future__ import annotations
@@ -72,10 +72,11 @@ def find(
     searched in this order: PATH, the releases that geminids has installed, and the folders of
     package and version managers.
 
-    In this search, a program that prints no version is returned only if no supported release is
-    found. An unsupported release is returned only if nothing else is found; a run then rejects this
-    release. If the version of a program cannot be read from its files, the program is started once
-    with `--version`; the version is cached.
+    The search returns the first supported release. If there is none, it returns the first program
+    whose version is unknown, or else the first unsupported release, which a run rejects.
+
+    If the version of a program cannot be read from its files, the program is started with
+    `--version`, and the version that it prints is cached.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
@@ -100,21 +101,21 @@ def find(
 
 
 def installed(places: Places, *, environ: Mapping[str, str] | None = None) -> list[Gemini]:
-    """Return the releases of Gemini CLI that geminids has installed, the newest one first. If no
-    Node is found to run them, their `node` is None.
+    """Return the releases of Gemini CLI that geminids has installed, the newest one first. If there
+    is no Node to run them, the field `node` of each release is None.
     """
     environ = os.environ if environ is None else environ
     packages = _managed(places)
     try:
         node = find_node(places, environ=environ) if packages else None
     except NodeMissing:
-        node = None  # return the releases without a Node; `find` reports that it is missing
+        node = None  # return the releases without a Node; `find` reports the missing Node
     return [_gemini(package, node) for package in packages]
 
 
 def record_of(version: str, places: Places) -> Installed | None:
     """Return the content of `geminids.json`, the file that geminids writes for each version that it
-    installs. None if the file is missing or invalid.
+    installs. Return None if the file is missing or invalid.
     """
     try:
         return msgspec.json.decode((places.releases / version / "geminids.json").read_bytes(), type=Installed)
@@ -133,8 +134,8 @@ def is_available(
     The result also contains the reason.
 
     `wanted` is a version, a tag or a path, as in `find`. Finding and starting the CLI together take
-    at most `timeout` seconds. Afterwards, no process of the CLI is left, and no file that the CLI
-    has written.
+    at most `timeout` seconds. Afterwards, no process of the CLI is running, and the files that the
+    CLI wrote are removed.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
@@ -148,7 +149,7 @@ def is_available(
             return Availability(False, refused)
         probe = load_probe(places, gemini.entry)
         if probe is not None and probe.version is not None and probe.at >= began:
-            return _available(probe.version, gemini)  # the search has just started it
+            return _available(probe.version, gemini)  # `find` has just started it
         result = run_version(gemini.command(places), places, environ, timeout=timeout)
     if result.code == 0:
         words = result.out.split()

@@ -33,10 +33,10 @@ _SCRIPTS = (".js", ".mjs", ".cjs")
 class Gemini(msgspec.Struct, frozen=True, kw_only=True):
     """A Gemini CLI on this machine.
 
-    `path` is the executable that was found, for example a link in a folder of PATH. `entry` is what
-    this executable leads to: usually the script of the CLI, and `node` is the Node that runs this
-    script. But `entry` can also be a program that is started directly, such as the shim (starter
-    program) of a version manager; then `node` is None. `origin` says how the CLI was found.
+    `path` is the executable that was found, for example a link in a folder of PATH. `entry` is the
+    file that is started: usually the script of the CLI. Then `node` is the Node that runs this
+    script. If `entry` is started without Node, for example because it is a shim (the starter
+    program of a version manager), `node` is None. `origin` says how the CLI was found.
     """
 
     path: Path
@@ -85,9 +85,9 @@ class _Manifest(msgspec.Struct):
 
 
 def package_in(folder: Path) -> Package | None:
-    """Return the npm package of Gemini CLI that is directly in this folder, not in a subfolder.
+    """Return the npm package of Gemini CLI whose `package.json` is directly in this folder.
 
-    Return None if the folder does not contain a complete package.
+    Return None if this folder is not the folder of a complete package.
     """
     try:
         manifest = msgspec.json.decode((folder / "package.json").read_bytes(), type=_Manifest)
@@ -126,8 +126,8 @@ def identify(path: Path, origin: Origin, places: Places, environ: Mapping[str, s
         return "not executable"
     else:
         node = None
-    # Do not resolve links in the path: the shims of mise and volta choose the program by the name
-    # with which they are started.
+    # Do not resolve links in the path: a shim of mise or volta starts the program that has the name
+    # of the link.
     return _probed(path.absolute(), node, origin, places, environ)
 
 

@@ -83,8 +83,8 @@ def find_node(places: Places, *, environ: Mapping[str, str], managed: bool = Tru
     """Find a Node to run the CLI.
 
     These places are searched in this order: the Nodes that geminids has installed, PATH, and the
-    folders of version managers. With `managed=False`, the first place is skipped. Raises
-    `NodeMissing`, which lists the places that were searched.
+    folders of version managers. With `managed=False`, the Nodes that geminids has installed are
+    skipped. Raises `NodeMissing`, with a list of the searched places, if no suitable Node is found.
     """
     looked: list[str] = []
     if managed:
@@ -115,8 +115,9 @@ def managed_nodes(places: Places) -> list[Node]:
 
 
 def npm_script(node: Node) -> Path | None:
-    """Return the path of the npm script that was installed together with `node`. None if geminids
-    did not install this Node, or if there is no npm.
+    """Return the path of the npm script that was installed together with `node`.
+
+    Return None if geminids did not install this Node, or if the script does not exist.
     """
     if node.origin != "managed":
         return None
@@ -176,8 +177,8 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, NodeOrigin]]
 def _version_of(path: Path, places: Places, environ: Mapping[str, str]) -> tuple[str | None, Path]:
     probe = load_probe(places, path)
     if probe is None or (probe.path and not os.access(probe.path, os.X_OK)):
-        # If `path` is a shim (volta, mise, asdf), process.execPath is the real Node. It does not
-        # change with the cwd, unlike the choice of the shim.
+        # If `path` is a shim (volta, mise, asdf), process.execPath is the path of the real Node.
+        # Use this path: the shim could start another Node in another working directory.
         argv = [str(path), "-p", "process.version + ' ' + process.execPath"]
         # Remove secrets: the tools of a concurrent run could read them from this process's
         # environment.
@@ -201,17 +202,17 @@ def _neutral_cwd(places: Places) -> Path:
 def preload_file(places: Places) -> Path | None:
     """Return the path of the script that Node loads before the CLI, without writing the script.
 
-    Return None if the script does not exist and cannot be written.
+    Return None if the script is missing or outdated, and this process cannot write it.
     """
     file = _preload_path(places)
     return file if _is_current(file) or _can_write_below(places.root) else None
 
 
 def write_preload(places: Places) -> Path | None:
-    """Write the script that Node loads before the CLI, and return its path. If the script already
-    exists, it is not written again.
+    """Write the script that Node loads before the CLI, and return its path. If the script exists
+    and is up to date, it is not written again.
 
-    Return None if it cannot be written.
+    Return None if the script cannot be written.
     """
     file = _preload_path(places)
     if _is_current(file):
@@ -236,8 +237,8 @@ def _is_current(file: Path) -> bool:
 
 
 def _can_write_below(folder: Path) -> bool:
-    """Return whether this process can create files in a folder. If the folder does not exist,
-    return whether it can be created.
+    """Return whether this process can create files in `folder`. If `folder` does not exist, return
+    whether this process can create it.
     """
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent

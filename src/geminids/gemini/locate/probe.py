@@ -24,7 +24,7 @@ __all__ = ["CommandResult", "Probe", "load_probe", "run_command", "store_probe",
 
 _log = get_logger("gemini")
 
-# Seconds of a time limit that are kept for ending the processes of a command.
+# The last seconds of a time limit, which are reserved for ending the processes of a command.
 _ENDING = 0.8
 # Seconds to wait for the exit code of a command that was killed.
 _REAP = 0.2
@@ -44,7 +44,7 @@ class CommandResult(NamedTuple):
 class _TimeLimit(NamedTuple):
     seconds: float
     until: float
-    """The time (of `time.monotonic`) at which a command that still runs is stopped."""
+    """The time on the clock `time.monotonic` at which `run_command` stops a running command."""
 
 
 _time_limit: ContextVar[_TimeLimit | None] = ContextVar("geminids_time_limit", default=None)
@@ -52,8 +52,8 @@ _time_limit: ContextVar[_TimeLimit | None] = ContextVar("geminids_time_limit", d
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Limit the total time of all commands that are run in this `with` block. The limit includes
-    the time to end their processes.
+    """Set a time limit for this `with` block: `run_command` stops a command that is still running
+    when the time is up. The limit includes the time to end the command's processes.
     """
     until = time.monotonic() + seconds - min(_ENDING, seconds / 4)
     token = _time_limit.set(_TimeLimit(seconds, until))
@@ -73,9 +73,9 @@ def run_command(
 ) -> CommandResult:
     """Run a command for at most `timeout` seconds, and return its exit code and output.
 
-    Nothing is raised: if the command fails, takes too long or does not exist, the result says so.
-    Afterwards, no process that the command started is left. In a `time_limit` block, the command
-    may get less time than `timeout`.
+    No error is raised: if the command fails, takes too long or does not exist, the result says so.
+    Before the function returns, it ends all processes that the command started. In a `time_limit`
+    block, the command may get less time than `timeout`.
     """
     import subprocess  # imported late: most runs find the version in the cache
 
@@ -148,7 +148,7 @@ _MAX_ENTRIES = 200
 
 class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
     """A cache entry with the version that a program printed. `version` is None if the program
-    printed none.
+    printed no version.
 
     If the program is a shim (a small program that starts another one), `path` is the path of the
     other program; otherwise None. `at` is the time of the check in Unix seconds.
@@ -173,12 +173,12 @@ def load_probe(places: Places, program: Path, *, max_age: float | None = None) -
 
 
 def store_probe(places: Places, program: Path, version: str | None, path: str | None = None) -> Probe:
-    """Store the version of `program` in the cache, and return the cache entry. If `program` only
-    starts another program, `path` is the path of the other one.
+    """Store the version of `program` in the cache, and return the cache entry. If `program` is a
+    shim (a small program that starts another one), `path` is the path of the other program.
 
-    If the cache cannot be written, the error is ignored; then the next run starts the program
-    again. If the program printed no version before a `time_limit` ended, nothing is stored, because
-    the program may only be slow.
+    If the cache cannot be written, the error is ignored, and the next run starts the program again.
+    If the time of a `time_limit` block is up before the program prints a version, nothing is
+    stored: the program may only be slow.
     """
     probe = Probe(version, path, time.time())
     if version is None and _is_time_up():

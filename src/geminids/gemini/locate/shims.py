@@ -1,6 +1,7 @@
-"""Find the script that a shim of npm, pnpm or yarn starts, by reading the text of the shim.
+"""Find the script that a shim starts, by reading the text of the shim.
 
-A shim is a small script on PATH that starts the real script with Node.
+A shim is a small script on PATH that npm, pnpm or yarn creates. It starts the real script with
+Node.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ _NODE_SHEBANG = re.compile(r"#!\s*\S*/(?:env\s+(?:-S\s+)?)?node(?:\s|$)")
 
 
 def target_in_cmd(text: str, folder: PureWindowsPath) -> PureWindowsPath | None:
-    """Return the path of the script that a `.cmd` shim (a small starter script) runs. None if
-    `text` is not such a shim. `text` is the content of the shim, and `folder` the folder that
-    contains it.
+    """Return the path of the script that a `.cmd` shim (a small starter script) runs. Return None
+    if `text` is not such a shim.
+
+    `text` is the content of the shim, and `folder` is the folder of the shim.
 
     >>> str(target_in_cmd(r'"%_prog%"  "%dp0%\\node_modules\\x\\gemini.js" %*', PureWindowsPath("C:/npm")))
     'C:\\\\npm\\\\node_modules\\\\x\\\\gemini.js'
@@ -36,17 +38,20 @@ def target_in_cmd(text: str, folder: PureWindowsPath) -> PureWindowsPath | None:
 
 
 def target_in_ps1(text: str, folder: _P) -> _P | None:
-    """Return the path of the script that a PowerShell shim (a small starter script) runs. None if
-    `text` is not such a shim. `text` is the content of the shim, and `folder` the folder that
-    contains it.
+    """Return the path of the script that a PowerShell shim (a small starter script) runs. Return
+    None if `text` is not such a shim.
+
+    `text` is the content of the shim, and `folder` is the folder of the shim.
     """
     match = _PS1.search(text)
     return _joined(folder, match[1]) if match else None
 
 
 def target_in_sh(text: str, folder: _P) -> _P | None:
-    """Return the path of the script that a shell shim (a small starter script) runs. None if `text`
-    is not such a shim. `text` is the content of the shim, and `folder` the folder that contains it.
+    """Return the path of the script that a shell shim (a small starter script) runs. Return None if
+    `text` is not such a shim.
+
+    `text` is the content of the shim, and `folder` is the folder of the shim.
     """
     match = _SH.search(text)
     if match is None:
@@ -55,8 +60,10 @@ def target_in_sh(text: str, folder: _P) -> _P | None:
 
 
 def shim_target(file: Path, text: str) -> Path | None:
-    """If `file` is a shim (a small starter script), return the path of the script that it runs;
-    otherwise None. `text` is the content of the file.
+    """Return the path of the script that the shim `file` (a small starter script) runs. Return None
+    if `file` is not a shim.
+
+    `text` is the content of the file.
     """
     suffix = file.suffix.lower()
     if suffix in (".cmd", ".bat"):
@@ -68,8 +75,8 @@ def shim_target(file: Path, text: str) -> Path | None:
 
 
 def runs_on_node(text: str) -> bool:
-    """Return whether a script is run by Node, as its first line (`#!`) says. `text` is the content
-    of the script.
+    """Return whether the first line (`#!`) of a script says that Node runs the script. `text` is
+    the content of the script.
 
     >>> runs_on_node("#!/usr/bin/env -S node --no-warnings"), runs_on_node("#!/bin/sh")
     (True, False)

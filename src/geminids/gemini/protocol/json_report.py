@@ -1,6 +1,7 @@
 """Read the JSON report that the CLI prints with `--output-format json`.
 
-The report is on stdout. If the run failed, it is on stderr, between log lines.
+The CLI prints the report to stdout. If the run failed, it prints the report to stderr, between log
+lines.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class ReportError(msgspec.Struct, frozen=True):
 
 
 class JsonReport(msgspec.Struct, frozen=True):
-    """The JSON report of a run. `response` is only the text of the model's last turn, not of the
-    whole run.
+    """The JSON report of a run. `response` is the text of the model's last turn; the texts of
+    earlier turns are not in the report.
     """
 
     session_id: str | None = None
@@ -103,8 +104,8 @@ class JsonReport(msgspec.Struct, frozen=True):
 
 
 def last_json(text: str) -> Any:
-    """Return the last JSON value in `text` that starts at the beginning of a line. None if there is
-    no such value.
+    """Return the last JSON object or array in `text` that starts at the beginning of a line. Return
+    None if there is none.
 
     >>> last_json('noise\\n{"a": 1}\\nmore\\n{\\n  "b": 2\\n}')
     {'b': 2}
@@ -122,8 +123,9 @@ def last_json(text: str) -> Any:
 
 
 def read_report(output: str) -> JsonReport | None:
-    """Read the JSON report from the stdout or stderr of the CLI. It is the last JSON value there.
-    Return None if there is no such value, or if it is not an object.
+    """Read the JSON report from `output`, the stdout or stderr of the CLI. The report is the last
+    JSON value in `output`. Return None if there is no JSON value, or if the last one is not an
+    object.
 
     If a value in the report has the wrong type, its field gets the default, as if the value were
     missing. The other values are still read.

@@ -1,5 +1,5 @@
-"""Read the stderr of the CLI. Its lines are converted to notices, and the last lines are stored for
-error messages.
+"""Read the stderr of the CLI: convert its lines to notices, and store the last lines for error
+messages.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ("MCP issues detected", "warning", "mcp"),
     ("Warning:", "info", "warning"),
 )
-# How lines begin that say nothing about why a run failed. The CLI also prints them in runs that
-# succeed.
+# The beginnings of lines that do not help to explain a failure. The CLI also prints these lines in
+# runs that succeed.
 _NOISE = (
     "Ripgrep is not available",
     "YOLO mode is enabled",
@@ -54,9 +54,9 @@ _MAX_TEXT = 2000
 class StderrNotice(msgspec.Struct, frozen=True):
     """A notice that was made from a line on the CLI's stderr.
 
-    If the line is about a failed request, `attempt` is the number of the failed attempt; otherwise
-    None. `next_s` is the number of seconds until the next attempt; None if there is none or the
-    line does not contain the number.
+    If the line is about a failed attempt to send a request, `attempt` is the number of the attempt;
+    otherwise None. `next_s` is the number of seconds until the next attempt. It is None if there is
+    no next attempt, or if the line does not contain the number.
     """
 
     level: Literal["debug", "info", "warning", "error"]
@@ -70,7 +70,8 @@ class StderrNotice(msgspec.Struct, frozen=True):
 class StderrReader:
     """Converts the lines of the CLI's stderr to notices, and stores the last lines in `tail`.
 
-    Each known message becomes a notice. Of all other lines, only the first 200 become notices.
+    Each line with a known message becomes a notice. Of all other lines, only the first 200 become
+    notices.
     """
 
     def __init__(self) -> None:
@@ -103,8 +104,10 @@ class StderrReader:
         return notices
 
     def finish(self) -> list[StderrNotice]:
-        """Return the last notices: one for an incomplete message about a retry, and one with the
-        number of lines that did not become notices.
+        """Return the notices that remain at the end of stderr.
+
+        There is one notice if the last message about a failed attempt is incomplete. There is
+        another notice, with the number of lines, if some lines did not become notices.
         """
         notices = self._end_attempt()
         if self._omitted:
@@ -139,7 +142,8 @@ class StderrReader:
 
 
 def is_noise(line: str) -> bool:
-    """Return whether a line of stderr says nothing about why a run failed.
+    """Return whether a line of stderr is noise: a line that does not help to explain why a run
+    failed.
 
     >>> is_noise("YOLO mode is enabled. All tool calls will be automatically approved.")
     True
@@ -148,8 +152,8 @@ def is_noise(line: str) -> bool:
 
 
 def notice_of(text: str) -> StderrNotice:
-    """Return the notice for one message on stderr. The text has no color codes, and is usually one
-    line.
+    """Convert one message on stderr to a notice. `text` is the message without color codes; it is
+    usually one line.
     """
     attempt = _ATTEMPT.match(text)
     if attempt:
@@ -177,10 +181,10 @@ def _attempt_notice(attempt: re.Match[str], text: str) -> StderrNotice:
 
 
 def _status_in(text: str) -> int | None:
-    """Return the HTTP status in an error message of the API. None if it is unknown.
+    """Return the HTTP status in an error message of the API; None if the status is unknown.
 
-    If the message contains no number, its words are used: a used-up quota means 429, and an
-    overloaded server 503.
+    If the message contains no status code, its words are used: a used-up quota means 429, and an
+    overloaded server means 503.
     """
     code = _CODE.search(text)
     if code:

@@ -96,8 +96,8 @@ class ErrorLine(_StreamLine, tag="error", frozen=True):
 class ResultLine(_StreamLine, tag="result", frozen=True):
     """The last line of a run that finished.
 
-    `error` and `stats` are not decoded when the line is decoded. So an invalid value in one of them
-    does not make the whole line invalid.
+    `error` and `stats` contain plain JSON values, so that an invalid value does not make the line
+    invalid. `error_of` and `stats_of` decode these values.
     """
 
     status: str
@@ -146,10 +146,8 @@ class ModelStats(msgspec.Struct, frozen=True):
 
 
 class ProcessStats(msgspec.Struct, frozen=True):
-    """The totals of one CLI process, over all its requests. They include the requests of subagents
-    and of the router.
-
-    The router is the model that chooses the model for each prompt.
+    """The totals of all requests of one CLI process. They include the requests of subagents and of
+    the router (the model that chooses the model for each prompt).
     """
 
     total_tokens: int | None = None
@@ -180,8 +178,8 @@ def decode_block(block: bytes) -> list[WireLine | UnexpectedLine]:
 
 
 def decode_line(line: bytes) -> list[WireLine | UnexpectedLine]:
-    """Decode one line of the CLI's output. Usually it is one message, but it can contain several
-    JSON objects. Never raises.
+    """Decode one line of the CLI's output. Usually the line is one message, but it can also contain
+    several JSON objects or other text. Never raises.
     """
     try:
         return [_decoder.decode(line)]
@@ -243,11 +241,12 @@ def _object_at(text: str, start: int) -> tuple[Any, int | None]:
 
 
 def _typed(text: str, value: Any) -> list[WireLine | UnexpectedLine]:
-    """Decode one JSON object as a message. `text` is the JSON, and `value` the parsed object.
+    """Decode one JSON object as a message. `text` is the JSON, and `value` is the parsed object.
 
-    If a character is invalid, it is replaced. If an optional field is invalid, it is left out. In
-    both cases, the result also contains an `UnexpectedLine` that reports the problem. If the object
-    is still not a valid message, the result contains only an `UnexpectedLine`.
+    Invalid characters are replaced. If an optional field is invalid, only the fields in `_NEEDED`
+    are decoded. In both cases, the result also contains an `UnexpectedLine` that reports the
+    problem. If the object is still not a valid message, the result contains only the
+    `UnexpectedLine`.
     """
     kind = value.get("type")
     if not isinstance(kind, str):
@@ -260,7 +259,7 @@ def _typed(text: str, value: Any) -> list[WireLine | UnexpectedLine]:
         pass
     # First try to replace lone surrogates (the CLI truncates tool output at any UTF-16 unit, so
     # half of a character can remain) and raw control characters. Then try without the optional
-    # fields: one has an unexpected type.
+    # fields, because one of them may have an unexpected type.
     for why, kept in (
         ("encoding", value),
         ("protocol", {name: value[name] for name in _NEEDED[kind] if name in value}),
@@ -276,7 +275,7 @@ def stats_of(raw: Any) -> ProcessStats | None:
     """Decode `raw`, the field `stats` of a result line. Return None if `raw` is empty or not an
     object.
 
-    A count that is not a whole number of 0 or more is left out.
+    Counts that are negative or not whole numbers are left out.
     """
     if not isinstance(raw, dict) or not raw:
         return None
@@ -303,7 +302,7 @@ def _counts(raw: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _amount(value: Any) -> float | None:
-    """Return the value as an amount of dollars. None if it is not a valid amount."""
+    """Return the value as an amount of dollars; None if the value is not a valid amount."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value < 10**9 else None
@@ -316,11 +315,11 @@ def _is_count(value: Any) -> bool:
 
 
 def error_of(raw: Any) -> tuple[str | None, str] | None:
-    """Return the type and the message of an error from `raw`, the field `error` of a line. None if
-    there is no error. The type is None if it is missing.
+    """Return the type and the message of the error in `raw`, the field `error` of a line. Return
+    None if `raw` is None. If the error has no type, only the type is None.
 
-    The CLI writes an object into this field. A string is also accepted, because a document of the
-    CLI's specification contains one.
+    The CLI writes an object into this field. A string is accepted too, because one document of the
+    CLI's specification uses a string.
     """
     if raw is None:
         return None

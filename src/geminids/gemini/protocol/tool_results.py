@@ -83,14 +83,16 @@ _DENIED_TEXTS = (
     "denied by policy",
 )
 
-# The CLI's error if the model calls a tool that we denied. The CLI does not register such a tool,
-# so for it the tool does not exist.
+# The CLI's error type if the model calls a tool that geminids has denied. The CLI does not register
+# a denied tool, so it reports the tool as missing.
 NOT_REGISTERED = ("tool_not_registered",)
 
 
 def denial_text(why: str, message: str | None) -> str:
-    """Return a text that explains why a tool call was denied. It consists of `why`, the reason why
-    geminids denied the call, and `message`, the error message of the CLI (None if there is none).
+    """Return a text that explains why a tool call was denied.
+
+    `why` is the reason why geminids denied the call. `message` is the error message of the CLI, or
+    None if there is none.
 
     >>> denial_text("shell is denied", 'Tool "run_shell_command" not found.')
     'shell is denied (Gemini CLI: Tool "run_shell_command" not found.)'
@@ -110,8 +112,8 @@ def kind_of(name: str) -> Kind:
 def paths_of(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths in the parameters of a tool call.
 
-    The name of the parameter for a path differs between tools and CLI releases. The paths are taken
-    from all parameters with a known name.
+    The name of the parameter that contains a path differs between tools and CLI releases. All
+    parameters with a known name are read. An empty path and "." are left out.
     """
     return tuple(
         value
@@ -141,9 +143,9 @@ def acp_title(name: str, title: str | None, paths: Sequence[str], cwd: str) -> s
     """Return a description in one line of a tool call that was reported over ACP (the CLI's
     JSON-RPC protocol).
 
-    ACP does not report the parameters of a call. If the call has exactly one path, the description
-    is made from this path. Otherwise it is made from the CLI's title. A path inside `cwd` is shown
-    relative to `cwd`.
+    `title` is the CLI's title of the call, because ACP does not report the parameters of a call.
+    `paths` are the paths that the call uses. The description is made from `title`. But if there is
+    exactly one path and the tool is not the shell, it is made from this path, relative to `cwd`.
 
     >>> acp_title("write_file", "Writing to a.py", ["/repo/a.py"], "/repo")
     'Write a.py'
@@ -164,8 +166,8 @@ def status_of(
     """Return the status of a finished tool call, from the status, the error and the output that the
     CLI reported.
 
-    There is a special case. If the CLI blocks a command because of a command substitution, it
-    reports a success although the command did not run. Then the status is "denied".
+    Special case: if the CLI blocks a command because of a command substitution, it reports a
+    success although the command did not run. Then the status is "denied".
     """
     if error_type in _DENIED_TYPES or any(text in (error_message or "") for text in _DENIED_TEXTS):
         return "denied"

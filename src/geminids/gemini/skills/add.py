@@ -74,9 +74,9 @@ def remove_skill(name: str, cwd: str, places: Places, *, force: bool = False) ->
     """Remove a skill from `<cwd>/.agents/skills`, and delete the record that it is trusted. Return
     the path of the removed folder.
 
-    Raises `GeminidsError` if there is no such skill or it cannot be removed. If `force` is false,
-    `GeminidsError` is also raised if the skill was not added by `add_skill`, or has changed since
-    it was added.
+    Raises `GeminidsError` if there is no such skill, or if the skill cannot be removed. Unless
+    `force` is true, `GeminidsError` is also raised if the skill was not added by `add_skill`, or
+    has changed since it was added.
     """
     if not _NAME.fullmatch(name):
         raise GeminidsError(
@@ -86,7 +86,7 @@ def remove_skill(name: str, cwd: str, places: Places, *, force: bool = False) ->
     try:
         with records_locked(places):
             _check_removal(name, target, places, force)
-            delete_record(target, places)  # before the folder: a partly removed skill must not be trusted
+            delete_record(target, places)  # first: a partly removed skill must not be trusted
             _remove(target)
     except OSError as error:
         raise GeminidsError(f"{target} cannot be removed: {error}") from None

@@ -88,12 +88,14 @@ def _matches(pattern: object, source: str) -> bool:
 
 
 def _is_enabled(rules: object, cwd: str) -> bool:
-    """Return whether an extension is enabled for the folder `cwd`. `rules` is the JSON object with
-    the list of rules, `overrides`. The last rule that matches the folder decides. If no rule
-    matches, the extension is enabled.
+    """Return whether an extension is enabled for the folder `cwd`.
 
-    A rule is a path: it enables the extension in the folder with this path. A rule with a `!`
-    before the path disables the extension there. A `*` at the end of the path includes subfolders.
+    `rules` is the JSON object of the extension in `extension-enablement.json`. Its field
+    `overrides` is a list of rules. A rule is a path: it enables the extension in the folder with
+    this path. A rule with a `!` before the path disables the extension there. A `*` at the end of
+    the path includes subfolders.
+
+    The last rule that matches `cwd` decides. If no rule matches, the extension is enabled.
     """
     overrides = rules.get("overrides") if isinstance(rules, dict) else None
     place = f"{cwd.rstrip('/')}/"

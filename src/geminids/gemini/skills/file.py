@@ -21,7 +21,7 @@ _MAX_FILE = 1024 * 1024
 _MAX_HEAD = 32 * 1024
 
 _HEAD = re.compile(r"---\r?\n([\s\S]*?)\r?\n---(?:\r?\n([\s\S]*))?")
-# The characters that JavaScript's \s and trim() treat as white space. Python has other ones.
+# The characters that JavaScript's \s and trim() treat as white space. Python's list is different.
 _BLANKS = " \t\n\v\f\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _TRIMMED = "".join(map(chr, (*range(9, 14), 32, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029))) + (
     "\u202f\u205f\u3000\ufeff"
@@ -47,7 +47,7 @@ class SkillHead(msgspec.Struct, frozen=True):
     description: str = ""
     why: str | None = None
     sure: bool = True
-    """False if the CLI's YAML parser might read another name from the file than geminids."""
+    """False if the CLI's YAML parser might read a name from the file that differs from `name`."""
 
 
 def read_skill(file: str) -> SkillHead:
@@ -102,8 +102,8 @@ def fields_of(head: str) -> tuple[str | None, str | None]:
     """Return the name and the description in the front matter of a SKILL.md. Each is None if it is
     missing.
 
-    The front matter is read as YAML. If it is not valid YAML, or one of the two values is not a
-    string there, the front matter is read line by line. The CLI does the same.
+    `head` is the front matter. It is read as YAML. If it is not valid YAML, or if one of the two
+    fields is missing or not a string, `head` is read line by line. The CLI does the same.
     """
     fields = yaml_texts(head)
     if not ("name" in fields and "description" in fields):
@@ -112,10 +112,11 @@ def fields_of(head: str) -> tuple[str | None, str | None]:
 
 
 def yaml_texts(head: str) -> dict[str, str]:
-    """Return those entries of a front matter whose values are strings for the CLI's YAML parser.
+    """Return the fields of a front matter (`head`) that the CLI's YAML parser reads as strings.
+    Other fields are left out, such as the number `version` in the example.
 
-    The result is empty if the front matter is not a valid YAML mapping. In the example, the version
-    is a number, so it is left out.
+    The result is empty if the front matter is too long, or if the CLI would not read it as a YAML
+    mapping.
 
     >>> yaml_texts('name: "a: b"\\ndescription: >\\n  two\\n  lines\\nversion: 1')
     {'name': 'a: b', 'description': 'two lines\\n'}
@@ -125,7 +126,7 @@ def yaml_texts(head: str) -> dict[str, str]:
     if len(head) > _MAX_HEAD:
         return {}
     try:
-        # Do not construct Python values: so aliases and merge keys of a hostile file are not
+        # Do not construct Python values, so that aliases and merge keys of a hostile file are not
         # expanded.
         document = yaml.compose(head if head.endswith("\n") else f"{head}\n", Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -147,8 +148,8 @@ def _is_text(node: yaml.Node) -> bool:
 
 
 def _from_lines(head: str) -> dict[str, str]:
-    """Read the lines `name:` and `description:` of a front matter that is not valid YAML, in the
-    same way as the CLI.
+    """Read the name and the description from a front matter line by line, without a YAML parser, in
+    the same way as the CLI.
 
     The description can continue on indented lines.
     """

@@ -1,8 +1,7 @@
-"""Find the agent skills that the CLI reads when it runs in a folder, and determine which of them it
-does not use.
+"""Find the agent skills that the CLI reads when it runs in a folder, and determine which of these
+skills the CLI uses.
 
-The CLI does not use a skill if another skill with the same name replaces it, or if it is turned
-off.
+The CLI does not use a skill that is turned off, or that another skill with the same name replaces.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ __all__ = [
 ]
 
 Tier = Literal["built-in", "extension", "user", "user-agents", "workspace", "workspace-agents"]
-# A tier is a place for skills. They are listed by precedence, the lowest first: of two skills with
-# the same name, the CLI uses the one in the later tier.
+# A tier is a kind of place for skills. The tiers are listed by precedence, the lowest first: of two
+# skills with the same name, the CLI uses the one in the later tier.
 TIERS: tuple[Tier, ...] = ("built-in", "extension", "user", "user-agents", "workspace", "workspace-agents")
 
 _FILE = "SKILL.md"
 _IGNORED_FOLDERS = ("node_modules", ".git")
-# On macOS, file names are not case-sensitive. There, the CLI's search accepts the name SKILL.md in
-# upper and lower case (glob's `nocase`).
+# On macOS, file names are not case-sensitive. There, the CLI also accepts a SKILL.md whose name is
+# in lower case or mixed case (glob's `nocase`).
 _ANY_CASE = sys.platform == "darwin"
 
 
@@ -56,14 +55,14 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tier: Tier
     extension: str | None = None
     shadowed_by: str | None = None
-    """The file of the skill that the CLI uses in place of this one, because both have the same
-    name. None if the CLI uses this skill.
+    """The file of the skill that the CLI uses instead of this one, because both have the same name.
+    None if no other skill replaces this one.
 
     If both skills have the same `tier`, the CLI may use either of them.
     """
     off: str | None = None
     sure: bool = True
-    """False if the CLI might read another name from the file than geminids."""
+    """False if the CLI might read a name from the file that differs from `name`."""
 
     @property
     def folder(self) -> str:
@@ -71,8 +70,8 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def wins(self) -> bool:
-        """Whether the CLI uses this skill for its name. It is False if another skill with the same
-        name replaces this one.
+        """Whether this skill is the one that the CLI uses for its name. False if another skill with
+        the same name replaces this one.
         """
         return self.shadowed_by is None
 
@@ -85,7 +84,8 @@ def find_skills(
 
     `home` is the folder that contains `.gemini`. `settings` are the CLI's settings in this home.
     The settings of the workspace are not used, because the CLI does not read them by default.
-    `built_in` is the folder with the skills that come with the CLI; None leaves them out.
+    `built_in` is the folder with the skills that come with the CLI. If it is None, these skills are
+    left out.
     """
     workspace = os.path.realpath(cwd)
     skills: list[Skill] = []
@@ -105,8 +105,8 @@ def workspace_skills(cwd: str | Path, *, home: Path | None = None) -> tuple[Skil
 
     If `cwd` is `home`, the result is empty, because the skills there are the user's own skills.
 
-    The result also contains skills whose name geminids cannot read, but the CLI might. For these,
-    `name` is empty and `sure` is False.
+    The result also contains skills whose name the CLI may be able to read, although geminids
+    cannot. For these skills, `name` is empty and `sure` is False.
     """
     return tuple(
         _skill(head, file, tier)

@@ -21,7 +21,7 @@ class Tree(msgspec.Struct, frozen=True):
     """A summary of a folder's contents: the number of files, their total size in bytes, and a hash.
 
     `sha256` is a hash over the names, kinds, link targets, executable bits and contents of all
-    files. It is empty if it was not computed.
+    files. It is an empty string if the hash was not computed.
     """
 
     files: int
@@ -34,8 +34,8 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """A file or link in a folder. `path` is the path relative to the folder, with `/` as the
-    separator. `full` is the complete path. `size` is in bytes.
+    """A file or link in a folder or its subfolders. `path` is the path relative to the folder, with
+    `/` as the separator. `full` is the folder's path joined with `path`. `size` is in bytes.
     """
 
     path: str
@@ -48,8 +48,8 @@ def file_entries(folder: str, under: str = "") -> Iterator[FileEntry]:
     """Yield all files and links in a folder and its subfolders, in a fixed order. Raises `OSError`
     if a folder cannot be read.
 
-    Links are not followed. `under` is the relative path of the subfolder to start in; empty for the
-    folder itself.
+    Links are not followed. If `under` is the relative path of a subfolder, only the files and links
+    below this subfolder are yielded.
     """
     for name in sorted(os.listdir(os.path.join(folder, under)), key=os.fsencode):
         path = f"{under}/{name}" if under else name
@@ -65,7 +65,8 @@ def scan_tree(folder: str, expected: Tree | None = None) -> Tree:
     """Return the number of files in a folder, their total size, and a hash of their contents.
 
     If the number or the size differs from `expected`, the hash is not computed and stays empty.
-    Raises `OSError` if a file cannot be read, or is neither a file nor a link.
+    Raises `OSError` if a file cannot be read, or if the folder contains another kind of file, such
+    as a socket.
     """
     files = list(file_entries(folder))
     tree = Tree(len(files), sum(entry.size for entry in files))
@@ -90,9 +91,10 @@ def _bytes_of(entry: FileEntry) -> tuple[bytes, bytes]:
 
 
 def links_outside(folder: str) -> list[str]:
-    """Return the relative paths of the links in a folder that point outside the folder.
+    """Return the relative paths of the links in a folder that point outside the folder. Links in
+    `.git` are left out.
 
-    Absolute links are always included. If the folder is copied, they point outside the copy.
+    Absolute links are always included, because they would point outside a copy of the folder.
     """
     inside = os.path.realpath(folder)
     links = []

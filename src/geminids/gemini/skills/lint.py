@@ -52,7 +52,7 @@ _REFERENCE = re.compile(
 
 
 class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem of a skill. `code` is the name of the rule that the skill violates.
+    """A problem that was found in a skill. `code` is the name of the rule that the skill violates.
 
     `unseen` is true if the CLI silently ignores the skill because of this problem.
     """
@@ -66,11 +66,11 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def finding(file: str, line: int, code: str, message: str, *, unseen: bool = False) -> LintFinding:
-    """Create a finding: a violation of the rule `code`. Its level (error or warning) is that of the
-    rule.
+    """Create a finding: a violation of the rule `code`. The rule determines the level of the
+    finding (error or warning).
 
-    If `unseen` is true, the CLI ignores the skill because of the violation, and this is added to
-    the message.
+    `unseen` means that the CLI ignores the skill because of the violation. If it is true, the
+    message also says this.
     """
     text = f"{message}: the CLI will not see this skill" if unseen else message
     return LintFinding(file=file, line=line, code=code, level=RULES[code][0], message=text, unseen=unseen)
@@ -149,8 +149,10 @@ def _lint_name(file: str, line: int, name: str, seen: str, in_folder: bool) -> I
 
 
 def _line(head: str, field: str) -> int:
-    """Return the number of the line that contains this field of the front matter. Return 1 if the
-    field is missing.
+    """Return the number of the line in the SKILL.md that contains this field of the front matter.
+    Return 1 if the field is missing.
+
+    `head` is the front matter. It starts at line 2 of the file.
     """
     for number, line in enumerate(head.splitlines(), 2):
         if re.match(rf"""\s*["']?{field}["']?\s*:""", line):

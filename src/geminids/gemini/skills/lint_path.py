@@ -120,8 +120,10 @@ def _nested_skills(folder: str, levels: int) -> Iterator[LintFinding]:
 
 
 def _skill_file(folder: str) -> str | None:
-    """Return the path of the SKILL.md in a folder. If there is none, return a file whose name
-    differs only in upper and lower case, such as `skill.md`. None if there is neither.
+    """Return the path of the SKILL.md in a folder. If there is none, return the path of a file
+    whose name differs only in upper and lower case, such as `skill.md`.
+
+    Return None if there is no such file, or if the folder cannot be read.
     """
     try:
         names = [name for name in os.listdir(folder) if name.lower() == "skill.md"]

@@ -33,10 +33,10 @@ __all__ = [
 
 
 class SkillRecord(msgspec.Struct, frozen=True):
-    """The stored data about a skill that was added with `geminids skills add`. `folder` is the real
-    path of its folder, and `tree` a summary of the folder's contents.
+    """The stored data about a skill that was added with `geminids skills add`.
 
-    `source` is the folder from which the skill was copied.
+    `folder` is the real path of the skill's folder, and `tree` is a summary of the folder's
+    contents. `source` is the folder from which the skill was copied.
     """
 
     folder: str
@@ -77,8 +77,8 @@ def is_trusted(folder: str, places: Places) -> bool:
 
 
 def record_of(folder: str, places: Places) -> SkillRecord | None:
-    """Return the stored data about the skill in `folder`. None if the skill was not added with
-    `geminids skills add`, or if the data cannot be read.
+    """Return the stored data about the skill in `folder`. Return None if the skill was not added
+    with `geminids skills add`, or if the data cannot be read.
     """
     try:
         record = msgspec.json.decode(_file(folder, places).read_bytes(), type=SkillRecord)
@@ -104,7 +104,7 @@ def records_locked(places: Places) -> Iterator[None]:
     """Hold a lock during the `with` block, so that only one process at a time adds or removes
     skills.
 
-    Raises `GeminidsError` if another process holds the lock for more than 60 seconds.
+    Raises `GeminidsError` if another process does not release the lock within 60 seconds.
     """
     file = private_dir(_folder(places)) / ".lock"
     lock = FileLock.take(file, wait=60)
@@ -120,18 +120,18 @@ def _folder(places: Places) -> Path:
 
 
 def _file(folder: str, places: Places) -> Path:
-    # Use crc32, because importing hashlib loads OpenSSL, which takes 16 ms. A collision of two
-    # folders is detected, because the record contains the folder.
+    # Use crc32, because importing hashlib loads OpenSSL, which takes 16 ms. If two folders have the
+    # same file name, `record_of` detects this, because the record contains the folder.
     data = os.fsencode(folder)
     return _folder(places) / f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}.json"
 
 
 def untrusted_skills(cwd: str | Path, places: Places, *, home: Path | None = None) -> tuple[Skill, ...]:
-    """Return the skills in the workspace `cwd` that are not trusted, although the CLI would use
-    them.
+    """Return the skills in the workspace `cwd` that the CLI would use, although they are not
+    trusted.
 
-    The caller turns these skills off by name. If the name of a skill is uncertain (`sure` is
-    False), this is not possible. Then the caller must turn off all skills, or reject the run.
+    The caller must turn off these skills by their names. If the name of a skill is uncertain
+    (`sure` is False), the caller must turn off all skills, or reject the run.
     """
     skills = workspace_skills(cwd, home=home)
     if not skills:

@@ -41,10 +41,11 @@ def allowed_begin(command: str, allowed: tuple[str, ...]) -> str | None:
 
 
 def denied_begin(command: str, denied: tuple[str, ...]) -> str | None:
-    """Return the first entry of `denied` with which a part of the command starts, or None.
+    """Return the first entry of `denied` that matches the start of a part of the command, or None.
 
-    The name of the program may have a path before it. The function may match a command that is
-    harmless, but it never misses a denied command.
+    The parts of a command are separated by characters such as `;`, `|` and quotes. The function may
+    match a harmless command, because it also checks text in quotes. The program's name may have a
+    path before it.
 
     >>> denied_begin("ls && /bin/rm -rf x", ("rm -r",)), denied_begin("rmdir x", ("rm",))
     ('rm -r', None)
@@ -80,10 +81,10 @@ def is_build_file(path: str) -> bool:
 
 
 def build_file_pattern() -> str:
-    """Return a regular expression for the arguments of tool calls that write a build file.
+    """Return a regular expression that matches the arguments of tool calls that write a build file.
 
-    Build files are those of `is_build_file`. The expression contains no repeated group, because the
-    CLI's policy engine refuses expressions with repeated groups.
+    `is_build_file` says which files are build files. The expression contains no repeated group,
+    because the CLI's policy engine refuses expressions with repeated groups.
     """
     names = "|".join(map(re.escape, sorted(_BUILD_FILES)))
     ends = "|".join("".join(f"[{c}{c.upper()}]" for c in end) for end in _BUILD_ENDS)

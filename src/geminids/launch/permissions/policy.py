@@ -36,8 +36,9 @@ _NAMES: dict[Approval, str] = {"default": "default", "auto_edit": "autoEdit", "y
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule of a policy file (a `[[rule]]` table).
 
-    `modes` are the approval modes in which the rule applies; without any, it applies in all modes.
-    `redirection` is True if the rule also allows shell commands that redirect output to a file.
+    `modes` are the approval modes in which the rule applies; if `modes` is empty, it applies in all
+    modes. `redirection` is True if the rule also allows shell commands that redirect their input or
+    output.
     """
 
     tools: tuple[str, ...]
@@ -72,8 +73,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 def our_rules(permissions: Permissions, approval: Approval, *, warm: bool = False) -> tuple[Rule, ...]:
     """Return the policy rules for the permissions of a run.
 
-    `warm` is True for a warm process. The result is empty only in the mode `yolo`: in every other
-    mode, rules keep the agent from changing the mode to `yolo`.
+    `warm` is True for a warm process. The result can be empty only in the mode `yolo`. In every
+    other mode, there are rules that keep the agent from changing the mode to `yolo`.
     """
     return (*_denies(permissions, approval, warm), *_allows(permissions), *_only(permissions))
 
@@ -148,11 +149,11 @@ def _allowed_begin(command: str) -> str:
 
 
 def banned(command: str) -> str:
-    """Return a regular expression for calls whose shell command contains the denied `command`.
+    """Return a regular expression for calls whose shell command starts with the denied `command`.
 
-    It matches more commands than the rule's field `commandPrefix`: also those with tabs or line
-    breaks between words, or with a path before the program's name. It contains no repeated group,
-    because the policy engine ignores expressions with repeated groups.
+    The expression matches more commands than the rule's field `commandPrefix`: also commands with
+    tabs or line breaks between words, or with a path before the program's name. It contains no
+    repeated group, because the policy engine ignores expressions with repeated groups.
     """
     words = command.split()
     # The entry `rm -r` also denies `rm -rf`, but the entry `rm` does not deny `rmdir`.
@@ -168,8 +169,8 @@ def _escaped(text: str) -> str:
 def _only(permissions: Permissions) -> Iterator[Rule]:
     """Yield the rules for the permission `only_tools`.
 
-    The tools in `only_tools` are allowed in the approval modes that allow them without a
-    permission. All other tools are denied, including tools that we do not know.
+    The tools in `only_tools` are allowed in the same approval modes as without `only_tools`. All
+    other tools are denied, including tools that we do not know.
     """
     if not permissions.only_tools:
         return

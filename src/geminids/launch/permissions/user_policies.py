@@ -1,8 +1,10 @@
 """Read the user's own policy files.
 
-The CLI's flag `--policy`, with which we pass our rules, replaces the user's policies. So we pass
-them too, in their order and with their effect. Gemini CLI ignores a policy file that it cannot
-read, including its deny rules. In that case we refuse the run.
+We pass our rules to the CLI with the flag `--policy`. This flag replaces the user's policies, so we
+pass the user's policies too, in the same order and with the same effect.
+
+If Gemini CLI cannot read a policy file, it ignores all rules in the file, including deny rules. In
+that case we refuse the run.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class UserPolicies(msgspec.Struct, frozen=True):
     process needs the rules in another form.
     """
     denied: tuple[str, ...] = ()
-    """Names of the tools that are always denied. A `*` at the end of a name matches several tools.
+    """Names of the tools for which every call is denied.
+
+    A `*` at the end of a name matches several tools.
     """
     rules: tuple[Table, ...] = ()
     """The rules of all files, sorted by priority, the highest first."""
@@ -84,10 +88,10 @@ def user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> U
 
 
 def as_text(rules: Sequence[Table], checkers: Sequence[Table]) -> str:
-    """Format rules and safety checkers as one policy file.
+    """Return the text of one policy file with these rules and safety checkers.
 
-    Priorities are changed so that all are between those of our deny rules and of our allow rules.
-    The order of the rules and of the checkers stays the same.
+    A priority that is reserved for our rules is changed to the nearest one that is not. The order
+    in which the rules and the checkers apply stays the same.
     """
     return policy_text(_in_order(rules), _in_order(checkers))
 
@@ -179,10 +183,10 @@ def _excluded(source: SourceHome) -> list[str]:
 
 
 def _in_order(rules: Sequence[Table]) -> list[Table]:
-    """Sort rules by priority, and change their priorities to fit between our deny and allow rules.
+    """Sort rules by priority. Then change each priority that is reserved for our own rules.
 
-    If two priorities become equal, the rules keep their order: the policy engine keeps the order of
-    rules with the same priority.
+    Two rules may get the same priority. They still apply in the same order, because the policy
+    engine keeps the order of rules with the same priority.
     """
     ordered = sorted(rules, key=_priority, reverse=True)
     return [{**rule, "priority": min(max(_priority(rule), _LOWEST), _HIGHEST)} for rule in ordered]

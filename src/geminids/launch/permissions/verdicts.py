@@ -43,8 +43,8 @@ __all__ = [
 # Subagents whose tools only read. They never need permission.
 READING_AGENTS = ("codebase_investigator", "cli_help")
 _WORKING: tuple[Approval, ...] = ("default", "auto_edit", "yolo")
-# Permissions can also allow these capabilities in plan mode, because they do not themselves write
-# to the folder.
+# The caller's permissions can allow these capabilities even in plan mode, because their tools do
+# not themselves write to the folder.
 _PLAN_CAPABILITIES = ("network", "mcp", "skills")
 _MODES: dict[str, tuple[Approval, ...]] = {
     "always": ("default", "auto_edit", "yolo", "plan"),
@@ -56,18 +56,18 @@ _MODES: dict[str, tuple[Approval, ...]] = {
 
 
 def modes_of(tool: BuiltIn | None) -> tuple[Approval, ...]:
-    """Return the approval modes that allow a tool without any permission.
+    """Return the approval modes in which a tool is allowed even if no permission allows it.
 
-    A tool that is not built in (None) is only allowed in `yolo`.
+    `tool` is None for a tool that is not built in. Such a tool is allowed only in `yolo`.
     """
     return _MODES[tool.level if tool else "yolo"]
 
 
 def allowable_modes(capability: str | None) -> tuple[Approval, ...]:
-    """Return the approval modes in which permissions can allow a capability.
+    """Return the approval modes in which the caller's permissions can allow a capability.
 
-    None means a tool without a known capability. In plan mode, permissions cannot allow files,
-    shell or unknown tools.
+    None stands for the tools that have no known capability. In plan mode, permissions cannot allow
+    `file_write`, `shell` or these tools.
     """
     return (*_WORKING, "plan") if capability in _PLAN_CAPABILITIES else _WORKING
 
@@ -86,37 +86,37 @@ def session_mode(approval: Approval) -> str:
 def is_denied(permissions: Permissions, capability: str) -> bool:
     """Whether a capability is set to `deny` or to `ask`.
 
-    `ask` counts as denied, because a run that cannot ask must deny the call. For a session that can
-    ask, pass `without_asks(permissions)`.
+    `ask` counts as denied, because a run that cannot ask the user must deny the call. For a session
+    that can ask, pass `without_asks(permissions)`.
     """
     return getattr(permissions, capability) in ("deny", "ask")
 
 
 def without_asks(permissions: Permissions) -> Permissions:
-    """Return the permissions without every `ask`.
+    """Return the permissions with None in place of every `ask`.
 
-    Use the result to build rules for a session that can ask. With the `ask`, the rules would deny
-    these calls.
+    Use the result to build rules for a session that can ask. If a permission were still `ask`, the
+    rules would deny its calls.
     """
     asked = {name: None for name in CAPABILITIES if getattr(permissions, name) == "ask"}
     return msgspec.structs.replace(permissions, **asked) if asked else permissions
 
 
 def capability_of(tool: str) -> str | None:
-    """Return the capability that a tool needs, or None if it needs none or is unknown."""
+    """Return the capability that a tool needs; None if the tool needs none or is unknown."""
     row = built_in(tool)
     return row.capability if row else ("mcp" if is_mcp_name(tool) else None)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer to a permission request, decided by the permissions of the run, and its reason."""
+    """The answer that the permissions of a run give to a permission request, with the reason."""
 
     allow: bool
     reason: str
 
 
 class Verdicts(msgspec.Struct, frozen=True):
-    """Explains why a call was denied, and answers permission requests by the run's permissions.
+    """Explains why a call was denied, and answers permission requests with the run's permissions.
 
     The CLI itself gives no reason: it reports a denied tool as "not found". `servers` are the names
     of the MCP servers. `warm` is True for a warm process, which serves several prompts.
@@ -169,13 +169,13 @@ class Verdicts(msgspec.Struct, frozen=True):
         return self._not_in_this_mode(tool, row, capability)
 
     def answer(self, tool: str, command: str | None = None, paths: Sequence[str] = ()) -> Answer | None:
-        """Answer a permission request of the CLI by the permissions of the run.
+        """Answer a permission request of the CLI with the permissions of the run.
 
         Return None if a person must decide. `command` is the shell command of the call; `paths` are
         the files of the call, with links resolved.
 
-        The CLI also asks about calls that its rules allow, because of its own protections (build
-        files, unusual arguments). A person must answer such a request.
+        The CLI's own protections (build files, unusual arguments) can make the CLI ask about a call
+        that its rules allow. A person must answer such a request.
 
         >>> permissions = Permissions(shell="ask", allow_commands=("ls",))
         >>> Verdicts("default", permissions, asks=True).answer("run_shell_command", "ls -l")
@@ -204,9 +204,9 @@ class Verdicts(msgspec.Struct, frozen=True):
         return f"{begin!r} is in allow_commands" if begin else None
 
     def _cannot_ask(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether the call starts a subagent that could not ask for permission.
+        """Whether the call starts a subagent that may need permission.
 
-        Warm processes deny such a subagent.
+        A subagent in a warm process cannot ask for permission, so a warm process denies this call.
         """
         agent = arguments.get("agent_name")
         if tool != "invoke_agent" or not isinstance(agent, str) or agent in READING_AGENTS:
@@ -214,7 +214,10 @@ class Verdicts(msgspec.Struct, frozen=True):
         return self.approval != "yolo" or is_asking(self.permissions, self.asks)
 
     def _forbidden(self, tool: str, capability: str | None, server: str | None, command: str) -> str | None:
-        """Return why the call is denied in every mode and even if a person allows it, or None."""
+        """Return why the call is denied even if a person would allow it.
+
+        Return None if there is no such reason.
+        """
         denied = self._denied(tool, capability, server, command)
         if denied:
             return denied
@@ -246,9 +249,10 @@ class Verdicts(msgspec.Struct, frozen=True):
         return by_name or (capability is not None and getattr(permissions, capability) == "allow")
 
     def _redirected(self, command: Any) -> str | None:
-        """Return why the redirection in a shell command is denied, or None if it is not.
+        """Return why the redirection in a shell command is denied.
 
-        The CLI checks redirections only in the mode `default`.
+        Return None if it is not denied, or if the command has no redirection. The CLI checks
+        redirections only in the mode `default`.
         """
         permissions = self.permissions
         if self.approval != "default" or not isinstance(command, str):
@@ -296,7 +300,7 @@ def denied_tools(permissions: Permissions, *, warm: bool = False) -> dict[str, s
     """Return the tools that the permissions deny: name → reason."""
     denied: dict[str, str] = {}
     if permissions.only_tools:
-        # Do not deny any name of an allowed tool: to deny its old name would deny the tool. If
+        # Do not deny any name of an allowed tool: denying its old name would deny the tool too. If
         # `invoke_agent` is allowed, do not deny the names of agents.
         kept = {name for tool in permissions.only_tools for name in known_as(tool)}
         kept.update(AGENTS if "invoke_agent" in kept else ())
@@ -354,8 +358,8 @@ def misspelled_tools(permissions: Permissions) -> Iterator[str]:
 def unknown_servers(permissions: Permissions, servers: Sequence[str]) -> Iterator[str]:
     """Yield a message for each MCP server in the permissions that the run does not have.
 
-    `servers` are the names of the run's MCP servers. A deny rule with a misspelled name would deny
-    nothing.
+    `servers` are the names of the run's MCP servers. A deny rule with a misspelled server name
+    would deny nothing.
     """
     known = ", ".join(servers) or "none"
     for field in ("allow_servers", "deny_servers"):

@@ -1,24 +1,24 @@
 """Build the policy rules of a warm process.
 
 A warm process asks for permission before every call that a headless run would deny. The CLI treats
-ACP as interactive, so in most cases it asks by itself. These rules cover the cases in which it
-would not ask (0.61.0):
+ACP as interactive, so in most cases it asks by itself. These rules cover the cases in which the CLI
+would not ask or could not ask (0.61.0):
 
-- The CLI runs shell commands that it considers harmless (`echo`, `ls`) without asking, unless the
-  rule for shell commands has a pattern for the arguments (policy-engine.ts, applyShellHeuristics).
-  Our rule has such a pattern.
-- In autoEdit, the file tools and web_fetch check no rule at all, not even one that denies certain
-  arguments (tools.ts, respectsAutoEdit). Our sessions use `default`, with additional rules that
-  allow what auto_edit allows.
+- The CLI runs shell commands that it considers harmless (`echo`, `ls`) without asking. It asks only
+  if the rule for shell commands has a pattern for the arguments (policy-engine.ts,
+  applyShellHeuristics). Our rule has such a pattern.
+- In autoEdit, the file tools and web_fetch check no rule at all, not even a rule that denies
+  certain arguments (tools.ts, respectsAutoEdit). Our sessions use `default`, with additional rules
+  that allow what auto_edit allows.
 - The CLI never asks before it calls a tool of a trusted MCP server. If `mcp` is `ask`, we set all
   servers to untrusted.
 - The CLI never asks before it uses a built-in skill. Our rules deny these skills.
-- Nobody receives the permission request of a subagent, so that the turn would never end. Our rules
-  deny subagents that could ask.
+- The permission request of a subagent reaches nobody, so the turn would never end. Our rules deny
+  subagents that could ask.
 
-A rule that asks has a higher priority than the user's policies: otherwise, one of the user's allow
-rules would win. A deny rule of the user must still win. So we repeat the user's rules for these
-tools before our own rule, and change each `allow` in them to `ask_user`.
+If a permission is `ask`, our rule for it has a higher priority than the user's policies. Otherwise,
+one of the user's allow rules would win. But a deny rule of the user must still win. So we repeat
+the user's rules for the same tools before our rule, and change each `allow` in them to `ask_user`.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ def warm_rules(
     """Return all our policy rules for a warm process, as TOML tables.
 
     `agents` are the names of the user's own subagents. `asks` is True if the caller answers
-    permission requests. Each rule names the modes in which it applies, so that a session can change
-    its mode. The mode `auto_edit` is not named, because no session uses it.
+    permission requests.
+
+    Each rule contains the modes in which it applies, so that a session can change its mode. No rule
+    contains the mode `auto_edit`, because no session uses it.
     """
     effective = without_asks(permissions) if asks else permissions
     may_ask = is_asking(permissions, asks) or any(rule["decision"] == "ask_user" for rule in user_rules.rules)
@@ -89,10 +91,10 @@ def _asked(permissions: Permissions) -> list[Capability]:
 
 
 def _as_auto_edit(rules: Sequence[Rule], permissions: Permissions) -> Iterator[Rule]:
-    """Change the modes of `rules`: each rule does in `default` what it would do in `auto_edit`.
+    """Change `rules`, so that they have in `default` the effect that they have in `auto_edit`.
 
     Rules that do not apply in auto_edit are omitted. The CLI does not check redirections in
-    auto_edit, so allow rules for the shell also allow redirections.
+    auto_edit, so allow rules for the shell also allow redirections, unless `file_write` is `ask`.
     """
     for rule in rules:
         if not rule.modes or "auto_edit" in rule.modes:
@@ -144,8 +146,8 @@ def _asks(asked: Sequence[Capability]) -> Iterator[Rule]:
 def _rest() -> Iterator[Rule]:
     """Yield rules of the lowest priority, for calls that the CLI would allow without asking.
 
-    The CLI then asks before every shell command. It cannot ask before it uses a built-in skill, so
-    these skills are denied.
+    With these rules, the CLI asks before every shell command that no other rule covers. The CLI
+    cannot ask before it uses a built-in skill, so these skills are denied.
     """
     yield Rule(tools=(SHELL,), arguments=_ANY, decision="ask_user", priority=REST, modes=_ASKING)
     yield _no_built_in_skills(REST, _NOT_YOLO)
@@ -164,10 +166,10 @@ def _no_built_in_skills(priority: int, modes: tuple[Approval, ...] = ()) -> Rule
 
 
 def _repeated_user_rules(asked: Sequence[Capability], user_rules: UserPolicies) -> Iterator[Table]:
-    """Yield the user's rules for the capabilities in `asked`, with the priority of our own rules.
+    """Yield copies of the user's rules for the tools of the capabilities in `asked`.
 
-    `asked` are the capabilities that are set to `ask`. The repeated rules come before our rules
-    that ask, so that a deny rule of the user wins.
+    `asked` are the capabilities that are set to `ask`. The copies have the same priority as our
+    rules that ask, and come before them, so that a deny rule of the user wins.
     """
     if not asked:
         return
@@ -186,8 +188,8 @@ def _repeated_user_rules(asked: Sequence[Capability], user_rules: UserPolicies) 
 def _narrowed(rule: Table, tools: set[str], mcp: bool) -> Iterator[Table]:
     """Restrict a rule of the user to `tools`, and change its decision `allow` to `ask_user`.
 
-    Yields one table for each tool. If `mcp`, parts of the rule for tools of MCP servers are kept
-    too; otherwise they are omitted.
+    Yields one table for each tool. If `mcp` is True, the parts of the rule for tools of MCP servers
+    are kept too; otherwise they are omitted.
     """
     if rule["decision"] == "allow":
         rule = {key: value for key, value in rule.items() if key != "allowRedirection"}
@@ -206,10 +208,10 @@ def _narrowed(rule: Table, tools: set[str], mcp: bool) -> Iterator[Table]:
 
 
 def _with_pattern(rule: Table) -> Table:
-    """Return the rule, with a pattern added if it asks before every shell command.
+    """Return the rule. If it asks before every shell command, a pattern for arguments is added.
 
-    The pattern matches all arguments. Without a pattern, the CLI does not ask for commands that it
-    considers harmless.
+    The pattern matches all arguments. Without a pattern, the CLI does not ask before commands that
+    it considers harmless.
     """
     plain = rule["toolName"] == SHELL and rule["decision"] == "ask_user" and is_whole(rule)
     return {**rule, "argsPattern": _ANY} if plain else rule
@@ -243,8 +245,8 @@ def _as_headless(rule: Table, approval: Approval) -> Table | None:
 def as_warm(user_rules: UserPolicies, approval: Approval) -> UserPolicies:
     """Convert the user's policies for a warm process.
 
-    In a warm process, the result has the effect that the policies have in a headless run. If no
-    rule changes, the result still refers to the user's files.
+    In a warm process, the result has the same effect as the policies in a headless run. If no rule
+    must change, the result refers to the user's files; otherwise it contains a new text.
     """
     rules, checkers = _headless_rules(user_rules, approval)
     whole = (
@@ -294,7 +296,7 @@ def _read(file: Path) -> Settings:
     try:
         return read_settings(file.read_text("utf-8"), str(file))
     except (OSError, UnicodeDecodeError, SettingsProblem):
-        return {}  # the CLI cannot read it either
+        return {}  # the CLI cannot read this file either
 
 
 def _off(settings: Settings) -> bool:

@@ -98,8 +98,8 @@ def literal_prompt(prompt: str) -> str:
 def without_at(text: str) -> str:
     """Escape every `@`, so that the CLI includes no file.
 
-    An `@` at the end of `text` is escaped too, because more text may be added after it, which the
-    CLI would read as a path.
+    An `@` at the end of `text` is escaped too, because a caller may add more text after it. The CLI
+    would read that text as a path.
 
     >>> without_at("@/etc/passwd")
     '\\\\@/etc/passwd'
@@ -108,18 +108,19 @@ def without_at(text: str) -> str:
 
 
 def read_instructions(path: str) -> str:
-    """Read the file of the option `instructions`, for use before the prompt.
+    """Read the file of the option `instructions`, and return its text for use before the prompt.
 
-    Raises `PromptProblem` if it cannot be read or sent.
+    Raises `PromptProblem` if the file cannot be read or sent.
     """
     return instructions_text(read_input_file("instructions", path, MAX_PROMPT_BYTES), path)
 
 
 def instructions_text(data: bytes, where: str) -> str:
-    """Decode the contents of an instructions file.
+    """Decode the contents of an instructions file, and return the text.
 
     `@path` and a leading `/` are escaped, so that the CLI treats them as plain text. `where` is the
-    file's name for messages. Raises `PromptProblem`.
+    file's name for messages. Raises `PromptProblem` if the file is empty, is not UTF-8 or contains
+    a NUL character.
 
     >>> instructions_text(b"Ask @ops first.\\n", "AGENT.md")
     'Ask \\\\@ops first.'
@@ -140,7 +141,8 @@ def instructions_text(data: bytes, where: str) -> str:
 def compose(prompt: str, options: Options, run_id: str) -> str:
     """Build the text of the prompt from instructions, template and prompt.
 
-    Attached files are not included. Raises `PromptProblem`.
+    Attached files are not included. `run_id` is the value of `{{runId}}`. Raises `PromptProblem` if
+    the prompt, the template or the instructions file is not valid.
 
     >>> compose("Say hello.", Options(template="{{agentId}}: {{prompt}}", variables={"agentId": "a1"}), "run-1")
     'a1: Say hello.'
@@ -170,12 +172,12 @@ _MOST_LISTED = 50
 
 
 def fill_template(template: str, prompt: str, values: Mapping[str, str]) -> str:
-    """Insert the values and the prompt into the template.
+    """Insert the values and the prompt into the template, and return the text.
 
     If the template does not contain `{{prompt}}`, the prompt is added at the end, after a blank
-    line.
+    line. Raises `PromptProblem` if a name is not valid, is unknown or has no value.
 
-    Values come from outside, so they are plain text: `{{name}}` in a value is not replaced, `@path`
+    Values come from outside, so they are plain text. `{{name}}` in a value is not replaced, `@path`
     in a value includes no file, and a value cannot start a `/command`. In the template and the
     prompt, `@path` and `/command` keep their meaning.
 
@@ -193,7 +195,7 @@ def fill_template(template: str, prompt: str, values: Mapping[str, str]) -> str:
 
 
 def names_in(template: str) -> list[str]:
-    """Return the names of the placeholders in a template, each once, without `{{prompt}}`.
+    """Return the names of the placeholders in a template, each name once. `prompt` is omitted.
 
     >>> names_in("{{agentId}}: {{prompt}} {{x:1}}")
     ['agentId']

@@ -1,6 +1,7 @@
 """Check that the context files (GEMINI.md) of a folder include no file from outside its repository.
 
-If the folder is in no Git repository, they must not include a file from outside the folder.
+If the folder is in no Git repository, the context files must include no file from outside the
+folder.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ __all__ = ["ContextFileProblem", "check_context_files", "context_file_names"]
 _MOST_FOLDERS = 200
 _SKIPPED = (".git", "node_modules")
 _BIGGEST = 4 * 1024 * 1024
-# `@path` in a context file includes another file, in which `@path` works too, up to five levels
-# (memoryImportProcessor.ts).
+# `@path` in a context file includes another file. That file can include further files in the same
+# way, up to five levels (memoryImportProcessor.ts).
 _IMPORT = r"(?:^|(?<=\s))@(\S+)"
 _DEEPEST = 6
 
@@ -29,9 +30,7 @@ class ContextFileProblem(Exception):
 
 
 def context_file_names(settings: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names that the user's settings give to context files.
-
-    The default is GEMINI.md.
+    """Return the names of context files from the user's settings; by default, only GEMINI.md.
 
     >>> context_file_names({"context": {"fileName": ["AGENTS.md", "GEMINI.md"]}})
     ('AGENTS.md', 'GEMINI.md')
@@ -45,11 +44,14 @@ def context_file_names(settings: dict[str, Any]) -> tuple[str, ...]:
 def check_context_files(folder: str, names: Sequence[str], *, further: Sequence[str] = ()) -> None:
     """Check that the context files of a folder include no file from outside its repository.
 
-    Context files in `folder`, in the folders below it, and in those above it up to the root of its
-    Git repository are checked. Without a repository, `folder` itself is the root. `names` are the
-    names of context files. `further` are other folders that the run may use. In these, only files
-    directly in the folder are checked; they must include no file from outside that folder. Raises
-    `ContextFileProblem`.
+    The function checks the context files in `folder`, in the folders below it, and in the folders
+    above it up to the root of its Git repository. If there is no repository, `folder` itself is the
+    root. `names` are the names of context files.
+
+    `further` are other folders that the run may use. The context files directly in such a folder
+    must include no file from outside that folder.
+
+    Raises `ContextFileProblem` if a context file includes an outside file or cannot be checked.
     """
     above = _up_to_git(os.path.realpath(folder))
     root = above[-1]
@@ -79,7 +81,7 @@ def _up_to_git(folder: str) -> list[str]:
 
 
 def _below(folder: str) -> Iterator[str]:
-    """Yield the folders below a folder, the nearest first.
+    """Yield at most 200 folders below a folder, the nearest first.
 
     Links to folders are not followed, because the CLI does not follow them either.
     """
@@ -119,8 +121,8 @@ def _check(file: str, root: str, depth: int) -> None:
         )
     if depth and stat.S_ISREG(status.st_mode):
         for imported in _imports(file):
-            # The CLI itself refuses paths outside the folder. But before 0.61, it follows links
-            # that lead to such paths.
+            # The CLI itself refuses paths outside the folder. But releases before 0.61 follow links
+            # that lead outside.
             path = os.path.normpath(os.path.join(os.path.dirname(file), imported))
             if _is_in(path, root):
                 _check(path, root, depth - 1)

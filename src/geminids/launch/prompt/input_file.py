@@ -13,8 +13,8 @@ __all__ = ["input_file_problem", "read_input_file"]
 def read_input_file(option: str, path: str, limit: int) -> bytes:
     """Read a regular file of at most `limit` bytes.
 
-    Raises a `PromptProblem` with the name of the option. The file is opened without blocking,
-    because to open a FIFO to which nobody writes would block the run.
+    Raises a `PromptProblem` with the name of the option if the file is empty, too large or cannot
+    be read. The file is opened without blocking, because opening a FIFO could block the run.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -66,7 +66,8 @@ class Attachment(msgspec.Struct, frozen=True):
 class Attachments(msgspec.Struct, frozen=True):
     """What attached files add to the prompt (`suffix`) and to the command line (`flags`).
 
-    `units` is the number of characters that the files' text adds. `staged` are the files to write.
+    `units` is the number of characters that the text files add. `staged` contains the files to
+    write.
     """
 
     suffix: str
@@ -78,12 +79,12 @@ class Attachments(msgspec.Struct, frozen=True):
 def attach(options: Options, cwd: str, places: Places) -> Attachments:
     """Read and check the files of the options, and choose the folder to write them to.
 
-    It writes nothing. Raises `PromptProblem` if a file cannot be sent, or if there is no folder
-    from which the CLI would read the files.
+    This function writes nothing. Raises `PromptProblem` if a file cannot be sent, or if there is no
+    folder from which the CLI would read the files.
     """
     attachments = list(read_media(options))
-    # Put numbers into the names: the CLI sends the files in the order of their names, and it sends
-    # images without a name.
+    # Put numbers into the names, because the CLI sends the files in the order of their names, and
+    # sends images without a name.
     names = [f"media-{number:03}{file.type.endings[0]}" for number, file in enumerate(attachments, 1)]
     scratch = new_scratch_name()
     place = _choose_place(places.runs / scratch, cwd, names)
@@ -141,21 +142,22 @@ def _described(media_type: MediaType | None) -> str:
 
 
 def _called(path: str) -> str:
-    """Return the name of a file for use in the prompt: on one line, with `@` escaped."""
+    """Return the name of a file for use in the prompt: short, on one line, with `@` escaped."""
     name = "".join(char if char.isprintable() else "_" for char in os.path.basename(path))
     return without_at(name.replace('"', "'")[:_LONGEST_NAME])
 
 
-# Characters in a path after `@` that must be escaped, and other characters that need not.
+# Special characters in a path after `@`: those that must be escaped, and those that are safe.
 _ESCAPED = " '&#$;"
 _SAFE = "/._-+=:%@~"
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A folder for attached files, its path after `@`, and flags that allow the CLI to read it.
+    """A folder to which attached files are written.
 
-    `files` are further files to write there. `is_outside` says whether the folder is outside the
-    scratch folder.
+    `path_in_prompt` is the folder's path as it is written after `@` in the prompt. `flags` allow
+    the CLI to read the folder. `files` are further files to write to the folder. `is_outside` says
+    whether the folder is outside the scratch folder.
     """
 
     folder: Path
@@ -166,12 +168,13 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def _choose_place(scratch: Path, cwd: str, names: Sequence[str]) -> _Place:
-    """Choose a folder to which the attached files are written. `names` are their names there.
+    """Choose a folder to which the attached files are written. `names` are the files' names there.
 
-    It prefers a folder outside `cwd`: in `cwd`, the user's ignore files could hide the files from
-    the CLI. It does not use the scratch folder itself, but a folder in it, because the agent may
-    write to every folder that the CLI may read. Raises `PromptProblem` if the CLI would read the
-    files from no folder.
+    A folder outside `cwd` is preferred, because in `cwd`, the user's ignore files could hide the
+    files from the CLI. The first choice is a new folder inside the scratch folder. The scratch
+    folder itself is not used, because the agent may write to every folder that the CLI may read.
+
+    Raises `PromptProblem` if there is no folder from which the CLI would read the files.
     """
     if not _within(str(scratch), cwd) and (path := _path_in_prompt(str(scratch / "media"))) is not None:
         folder = scratch / "media"
@@ -186,7 +189,8 @@ def _choose_place(scratch: Path, cwd: str, names: Sequence[str]) -> _Place:
 def _temporary_folder() -> Path:
     """Return the folder for temporary files.
 
-    It is the folder of `tempfile.gettempdir`, but found without writing a test file.
+    This is the folder that `tempfile.gettempdir` returns. That function can write a test file; this
+    function writes nothing.
     """
     if tempfile.tempdir is not None:
         return Path(os.fsdecode(tempfile.tempdir)).absolute()
@@ -202,9 +206,9 @@ def _within(path: str, folder: str) -> bool:
 
 
 def _path_in_prompt(path: str) -> str | None:
-    """Escape a path for use after `@`.
+    """Escape a path for use after `@` in the prompt.
 
-    Return None if the CLI would read it as another path (atCommandProcessor.ts).
+    Return None if the CLI would misread the path even if it is escaped (atCommandProcessor.ts).
     """
     for char in path:
         if not (char.isalnum() or char in _SAFE or char in _ESCAPED):
@@ -247,8 +251,8 @@ def _rules(cwd: Path, *files: str) -> list[tuple[str, str]]:
 def hiding_pattern(rules: Iterable[tuple[str, str]], names: Sequence[str]) -> str | None:
     """Return a description of the first ignore rule that could hide one of these names, or None.
 
-    `rules` are pairs of an ignore file's name and a pattern in it. Exceptions (`!name`) in ignore
-    files are not considered: it is better to refuse a run than to lose a file silently.
+    `rules` are pairs: the name of an ignore file, and a pattern in this file. Exceptions (`!name`)
+    in ignore files have no effect here: it is better to refuse a run than to lose a file silently.
 
     >>> hiding_pattern([(".gitignore", "*.png"), (".gitignore", "/.*/")], [".geminids-1"])
     "'/.*/' of .gitignore"

@@ -14,7 +14,7 @@ MediaKind = Literal["image", "video", "audio", "document", "text"]
 class MediaType(msgspec.Struct, frozen=True):
     """A type of file that the CLI sends to a model.
 
-    `endings` are file name endings. Our copy of a file has the first of them.
+    `endings` are the file name endings of this type. Our copy of a file gets the first of them.
     """
 
     name: str
@@ -97,9 +97,9 @@ def type_by_name(name: str) -> MediaType | None:
 
 
 def type_in(data: bytes, name: str = "") -> MediaType | None:
-    """Detect the type of a file by its contents. Return None if it cannot be sent.
+    """Detect the type of a file by its contents. Return None if files of this type cannot be sent.
 
-    If several types have the same beginning, the ending of `name` decides.
+    `name` is the name of the file. Its ending decides if two types start with the same bytes.
 
     >>> type_in(b"hello").name
     'text'
@@ -143,10 +143,10 @@ def _by_brand(brand: bytes) -> MediaType | None:
 
 
 def _frames(second: int) -> MediaType | None:
-    """Return the type of a stream of audio frames: AAC or MP3. None if it is no such stream.
+    """Return the type of a file that starts like a stream of audio frames: AAC or MP3.
 
-    `second` is the second byte of the stream. It contains the bits of the layer, which are 0 only
-    for AAC.
+    `second` is the second byte of the file. Two of its bits are 0 only for AAC. Return None if this
+    byte shows that the file is UTF-16 text.
     """
     if second == 0xFE:
         return None  # the byte order mark of UTF-16
@@ -154,7 +154,7 @@ def _frames(second: int) -> MediaType | None:
 
 
 def text_problem(data: bytes) -> str | None:
-    """Return why the CLI would not read these bytes as text, or None if it would.
+    """Return why the CLI would not read these bytes as text; None if it would read them as text.
 
     >>> text_problem("Grüße".encode()), text_problem("Grüße".encode("latin-1"))
     (None, 'is not UTF-8 (byte 3)')
@@ -177,6 +177,9 @@ def text_problem(data: bytes) -> str | None:
 
 
 def accepted(kind: MediaKind | None) -> str:
-    """List the file types of a kind that can be sent, for a message. None means all kinds."""
+    """Return a list of the file types that can be sent, as text for a message.
+
+    Only types of this `kind` are listed; None means all kinds.
+    """
     endings = [media.endings[0].lstrip(".") for media in _ALL if kind in (None, media.kind)]
     return ", ".join(endings)

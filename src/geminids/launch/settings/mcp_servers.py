@@ -23,7 +23,8 @@ def server_names(options: Options, users: Settings) -> tuple[str, ...]:
 def server_settings(options: Options, users: Settings) -> Settings:
     """Return the settings `mcpServers` and `mcp` of a run.
 
-    `users` are the user's settings. The result is merged with them, and overrides them.
+    `users` are the user's settings. The caller merges the result with them; the values of the
+    result override the user's values.
     """
     permissions = options.permissions
     only = [tool for tool in permissions.only_tools if is_mcp_name(tool)]
@@ -56,9 +57,10 @@ def untrusted_servers(users: Settings) -> Settings:
 
 
 def _offered_tools(servers: dict[str, Any], only: list[str]) -> dict[str, list[str]]:
-    """Return for each server those tools of `only` that the server's settings include.
+    """Return for each server those tools of `only` that the server's settings allow.
 
-    `only` are full names of MCP tools. The result contains names without the server's prefix.
+    The setting `includeTools` of a server can restrict its tools. `only` contains full names of MCP
+    tools. The result contains the names without the prefix `mcp_SERVER_`.
     """
     offered: dict[str, list[str]] = {name: [] for name in servers}
     for tool in only:
@@ -98,7 +100,7 @@ def _excluded(users: Settings) -> list[Any]:
 
 
 # Gemini 3 uses levels and cannot turn thinking off. Gemini 2.5 uses budgets and has no levels. Each
-# gets the value that is nearest to the effort.
+# model family gets the value that is nearest to the option `effort`.
 _LEVELS: dict[str, str] = {
     "none": "MINIMAL",
     "minimal": "MINIMAL",
@@ -110,17 +112,19 @@ _BUDGETS: dict[str, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 81
 _STEPS = ((512, "MINIMAL"), (2048, "LOW"), (12288, "MEDIUM"))
 # The smallest thinking budget of gemini-2.5-pro, which cannot turn thinking off.
 _PRO_MINIMUM = 128
-# The CLI sends its own requests to one of these models, with the configuration of a chat model
-# (seen on 0.61.0).
+# The CLI sends its own requests (routing, summaries) to one of these models, with the configuration
+# of a chat model (seen on 0.61.0).
 _UTILITY_MODELS = ("gemini-3.1-flash-lite", "gemini-3.5-flash-lite")
 
 
 def thinking_settings(effort: Effort | int, model: str | None) -> Settings:
     """Return settings that set the thinking effort of every chat model that the CLI may choose.
 
-    `effort` is a level, or a number of thinking tokens. `model` is the model that the caller chose.
-    The CLI's chat models inherit from two aliases, one for each model family. These settings
-    redefine the aliases. The thinking effort of the CLI's own requests (routing, summaries) does
+    `effort` is a level, or a number of thinking tokens. `model` is the model that the user chose;
+    None if the CLI chooses.
+
+    The CLI's chat models inherit from two aliases, one for each model family. The returned settings
+    redefine these aliases. The thinking effort of the CLI's own requests (routing, summaries) does
     not change, unless the CLI sends them to `model`.
     """
     aliases = {

@@ -46,9 +46,9 @@ POLICY, USERS_POLICY = "policy/geminids.toml", "policy/users.toml"
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings, policies, flags and variables of a run.
 
-    `settings` are ours, to be merged with the user's. `files` are files of the private home (path →
-    text). `flags` are flags for the CLI. `drop` are variables to remove, and `env` variables to
-    set.
+    `settings` are the settings to add to the user's. `files` are files of the private home (path →
+    text). `flags` are flags for the CLI. `drop` are environment variables to remove, and `env`
+    variables to set.
     """
 
     settings: Settings
@@ -61,7 +61,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     blank: tuple[str, ...] = ()
     """Variables to set to "" if they are not set."""
     neutralised: tuple[workspace.WorkspaceItem, ...] = ()
-    """Items of the run's folder, such as hooks, that are ignored because it is not trusted."""
+    """Items of the run's folder, such as hooks. They are ignored: the folder is not trusted."""
     commands: tuple[str, ...] = ()
     """Names of slash commands that an untrusted folder defines. A prompt must not call them."""
     verdicts: Verdicts
@@ -84,14 +84,17 @@ def read_run_settings(
     """Build the settings of a run from its options and the contents of its folder.
 
     `release` is the release of the CLI, and `source` the home whose settings the run uses.
-    `environ` is the environment of the run before the gateway's variables are added. `auth_type` is
-    the value for the setting `security.auth.selectedType`, or None. `untrusted_skills` are the
-    skills of the folder that the user has not added. `warm` is True for a warm process, and `asks`
-    is True if the caller answers the permission requests of that process. Raises `Refused`.
+    `environ` is the environment of the run, without the variables of the gateway. `auth_type` is
+    the value for the setting `security.auth.selectedType`; None leaves the setting unchanged.
+    `untrusted_skills` are the skills of the folder that are not trusted. `warm` is True for a warm
+    process. `asks` is True if the caller answers the permission requests of that process.
+
+    Raises `Refused` if the permissions are not valid, or if something in the folder, the user's
+    policies or the user's hooks makes the run impossible or unsafe.
     """
     user_rules = _user_policies(source, cwd, environ)
-    # If the caller answers permission requests, an `ask` must not deny anything in rules and
-    # settings.
+    # If the caller answers permission requests, rules and settings must not deny the calls for
+    # which a permission is `ask`.
     permissions = without_asks(options.permissions) if warm and asks else options.permissions
     effective = msgspec.structs.replace(options, permissions=permissions)
     if warm:
@@ -132,15 +135,16 @@ def read_run_settings(
 
 
 def our_settings(options: Options, auth_type: str | None) -> Settings:
-    """Return the settings that every run gets, and the settings for these options.
+    """Return the settings that every run gets, and the settings for some options of this run.
 
-    The settings of every run make the start faster, and keep the CLI from deleting sessions.
+    The settings that every run gets make the start faster, and keep the CLI from deleting sessions.
     """
     general: Settings = {
-        # When the CLI starts, its cleanup can delete sessions that are in use (GEMINI_CLI.md, the
-        # data-loss bug).
+        # Without this setting, the CLI's cleanup at its start can delete sessions that are in use
+        # (GEMINI_CLI.md, the data-loss bug).
         "sessionRetention": {"enabled": False},
-        # Otherwise the model calls the tool update_topic in each turn, which nobody needs.
+        # Without this setting, the model calls the tool update_topic in each turn. Nobody needs
+        # these calls.
         "topicUpdateNarration": False,
         "enableAutoUpdate": False,
         "enableAutoUpdateNotification": False,
@@ -250,7 +254,10 @@ def _workspace(
 
 
 def _model(options: Options, environ: Mapping[str, str], users: Settings) -> str | None:
-    """Return the model name from the options, the environment or the user's settings, or None."""
+    """Return the model name from the options, else the environment, else the user's settings.
+
+    Return None if none of them sets a model.
+    """
     model = users.get("model")
     name = model.get("name") if isinstance(model, dict) else None
     return options.model or environ.get("GEMINI_MODEL") or (name if isinstance(name, str) else None)

@@ -1,4 +1,4 @@
-"""Create the budgets that the options of a run ask for.
+"""Create the budgets for the limits that the options of a run set.
 
 This module is imported only if the options set a limit.
 """
@@ -18,9 +18,9 @@ __all__ = ["create_budgets"]
 def create_budgets(options: Options, name: str, recorded_in: str | None) -> list[BaseBudget]:
     """Create the budget of the run and the daily budget, if the options have limits for them.
 
-    `name` is the name of the run in messages. If a tool of another run (the outer run) started this
-    run, `recorded_in` is the folder in which the outer run already records the requests of this
-    run; otherwise None.
+    `name` is the name of the run in messages. A tool of another run, the outer run, may have
+    started this run. `recorded_in` is then the folder in which the outer run already records the
+    requests of this run. It is None if there is no such folder.
     """
     budgets: list[BaseBudget] = []
     prices = None if options.prices is None else read_prices(options.prices)

@@ -40,7 +40,10 @@ class Prices:
     """
 
     def __init__(self, options: Options, auth_mode: AuthMode, *, metered: bool) -> None:
-        """Store what the prices depend on. `metered` is True if the gateway sees each request."""
+        """Store the settings on which the prices depend.
+
+        `metered` is True if each request goes through the gateway.
+        """
         self.free = options.offline or options.replay is not None
         self._auth_mode: AuthMode = "none" if self.free else auth_mode
         self._file = options.prices
@@ -69,10 +72,11 @@ class Prices:
         self.loaded = True
 
     def priced(self, used: TokensUsed) -> TokensUsed:
-        """Return the request `used` with its price.
+        """Return the request `used` with its price filled in.
 
-        The price is what the user pays or, if that is unknown, the list price. If both are unknown,
-        the request is returned unchanged. A request with an HTTP error costs nothing.
+        The price is the amount that the user pays or, if this amount is unknown, the list price. If
+        both are unknown, the request is returned unchanged. A request with an HTTP error costs
+        nothing.
         """
         if self.free or used.is_http_error:
             return msgspec.structs.replace(used, price=Decimal(0))
@@ -83,10 +87,10 @@ class Prices:
         return used if price is None else msgspec.structs.replace(used, price=price)
 
     def total(self, requests: Sequence[TokensUsed], usage: Usage | None) -> Cost:
-        """Return the cost of a run. `requests` are those of all its attempts.
+        """Return the cost of a run. `requests` are the requests of all its attempts.
 
-        If the gateway does not see the requests, the cost is estimated from the CLI's own totals in
-        `usage`.
+        If the requests do not go through the gateway, the cost is estimated, usually from the CLI's
+        own totals in `usage`.
         """
         if self.free:
             return Cost(usd=Decimal(0), basis="exact", auth_mode=self._auth_mode)
@@ -181,10 +185,10 @@ class _Sum:
 
 
 def _with_thinking(model: ModelUsage) -> ModelUsage:
-    """Return the usage of a model with a count of thinking tokens, if it can be computed.
+    """Return the usage of a model. An unknown count of thinking tokens is replaced by an estimate.
 
-    If that count is unknown, all tokens that are neither input nor output count as thinking,
-    because most of them are.
+    The estimate is the total minus input and output tokens, because most of the other tokens are
+    thinking tokens. If one of these three counts is unknown, the usage is returned unchanged.
     """
     if model.thinking is not None or None in (model.total, model.input, model.output):
         return model
@@ -193,7 +197,10 @@ def _with_thinking(model: ModelUsage) -> ModelUsage:
 
 
 def check_prices(options: Options) -> None:
-    """Raise `Refused` if the caller's price table cannot be read. Called before the CLI starts."""
+    """Raise `Refused` if the caller's price table (`options.prices`) cannot be read.
+
+    Called before the CLI starts.
+    """
     if options.prices is not None:
         try:
             spending.read_prices(options.prices)
@@ -221,7 +228,7 @@ _KINDS = ("input", "cached", "output", "thinking", "tool")
 
 
 def usage_of_requests(requests: Sequence[TokensUsed]) -> Usage | None:
-    """Return the sum of the tokens of these requests, or None if there are no requests."""
+    """Add up the token counts of these requests. Return None if there are no requests."""
     if not requests:
         return None
     # Omit a model if all requests to it failed with an HTTP error.
@@ -310,10 +317,10 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def _if_none(stats: ProcessStats | ModelStats) -> int | None:
-    """Return 0 if there are certainly no thinking or tool tokens, otherwise None (unknown).
+    """Return 0 if there are certainly no thinking tokens and no tool tokens, otherwise None.
 
     There are certainly none if the total is not more than input plus output. Otherwise the
-    difference may be thinking or tool tokens. If one of these counts is missing, return None.
+    difference may be thinking or tool tokens. If one of the three counts is missing, return None.
     """
     if stats.total_tokens is None or stats.input_tokens is None or stats.output_tokens is None:
         return None

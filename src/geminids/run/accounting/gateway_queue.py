@@ -17,7 +17,7 @@ class GatewayQueue:
     """Passes messages from the gateway's thread to the run's event loop.
 
     Any thread may call `put`. `wait` works in asyncio and in trio. Messages that arrive before the
-    event loop starts, or after it has ended, are kept.
+    event loop starts, or after it has ended, are kept until `take` is called.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class GatewayQueue:
                 pass
 
     def close(self) -> None:
-        """Close the pipe. Later messages are kept, but `wait` does not return because of them."""
+        """Close the pipe that wakes `wait`. Later messages are kept, and `take` returns them."""
         with self._lock:
             pipe, self._pipe = self._pipe, None
         for end in pipe or ():

@@ -47,7 +47,7 @@ class RunLease:
         budgets: Sequence[BaseBudget] = (),
         shares_process: bool = False,
     ) -> None:
-        """Set the options of the lease. It is not open yet.
+        """Store the settings of the lease. The lease is not open yet.
 
         `owner_text` is the name of the run in messages. `budgets` are budgets that the caller
         shares between runs. `shares_process` is True if the CLI's process also serves other chats.
@@ -79,7 +79,7 @@ class RunLease:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the gateway of this lease has stopped. Then its address works no longer."""
+        """Whether the gateway of this lease has stopped. Its address then no longer works."""
         return self._lease is not None and not self._lease.usable
 
     @property
@@ -92,7 +92,7 @@ class RunLease:
 
     @property
     def in_flight(self) -> list[InFlightRequest]:
-        """The requests that have been sent and have not ended."""
+        """The requests that the CLI has sent to the gateway and that have not ended."""
         return [] if self._lease is None else self._lease.lease.in_flight()
 
     @property
@@ -111,15 +111,15 @@ class RunLease:
         return self._lease.lease.tools if self._lease is not None else None
 
     def begin_attempt(self) -> None:
-        """Forget the declared tools, because an attempt or a turn of a chat starts.
+        """Forget the declared tools. Call this when an attempt or a turn of a chat starts.
 
-        Its first request declares the tools again.
+        The first request of the attempt or turn declares the tools again.
         """
         if self._lease is not None:
             self._lease.lease.tools = None
 
     def begin_turn(self) -> None:
-        """Tell the gateway that the chat sends a new prompt."""
+        """Inform the gateway that the chat sends a new prompt."""
         if self._lease is not None:
             self._lease.lease.begin_turn()
 
@@ -154,10 +154,10 @@ class RunLease:
     def connect(self, route: Route, env: Mapping[str, str]) -> Endpoint:
         """Open the lease, and return the gateway's address and token.
 
-        `env` is an environment with the settings for proxies and certificates. A further attempt of
-        a run uses the same lease. If the gateway has stopped meanwhile, the lease moves to a new
-        gateway. Raises `Refused` if the gateway cannot be started, or if an option that the lease
-        needs, such as `key_from`, has a wrong value.
+        `env` is an environment with the settings for proxies and certificates. If the lease is
+        already open, because the run had an earlier attempt, it is used again. If the gateway has
+        stopped meanwhile, the lease moves to a new gateway. Raises `Refused` if the gateway cannot
+        be started, or if an option that the lease needs, such as `key_from`, has a wrong value.
         """
         self._by_session = self._shares_process and route.signs_in_by_session
         if self._lease is None:
@@ -189,10 +189,9 @@ class RunLease:
         )
 
     def begin(self) -> None:
-        """Let the gateway answer requests.
+        """Make the gateway answer the requests of this lease.
 
-        Call this after the CLI was started, because the gateway's imports would delay the CLI's
-        start.
+        Call this after the CLI was started: the gateway's imports would delay the start of the CLI.
         """
         if self._lease is not None:
             try:

@@ -1,7 +1,7 @@
 """Open the lease of a run, which is its access to the gateway.
 
-This reads the API key, and builds the rate limiter and the upstream: the object that answers the
-run's requests.
+This module reads the API key, and builds the rate limiter and the upstream. The upstream is the
+object that answers the run's requests.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def _build_upstream(
 ) -> tuple[Upstream, Recording | None]:
     """Return the object that answers the run's requests, and the recording.
 
-    The caller closes the recording at the end of the run. It is None if nothing is recorded.
+    The recording is None if nothing is recorded. Otherwise the caller must close it at the end of
+    the run.
     """
 
     def on_remark(text: str) -> None:
@@ -125,9 +126,10 @@ def _build_upstream(
 
 
 def _build_rate_limiter(options: Options, route: Route, key: str | None) -> RateLimiter | None:
-    """Return the rate limiter that all runs of this process with this sign-in and API share.
+    """Return the rate limiter of the run, or None if the run uses no real API.
 
-    `key` is the API key, or None for another sign-in. Return None if no real API is used.
+    All runs of this process with the same sign-in and the same API address share one rate limiter.
+    `key` is the API key, or None for another sign-in.
     """
     if route.sign_in == "none":
         return None

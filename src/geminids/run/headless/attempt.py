@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["HeadlessAttempt"]
 
 
-# If a kept process holds the pipes open after the CLI has exited, read them for this many seconds.
+# If a process that was left running keeps the pipes open after the CLI has exited, read the pipes
+# for this many seconds.
 _DRAIN = 0.3
 
 
@@ -89,7 +90,10 @@ class HeadlessAttempt:
         self.child: Child | None = None
 
     def start(self) -> None:
-        """Start the CLI and write the prompt to its stdin. Raises `OSError`."""
+        """Start the CLI and write the prompt to its stdin.
+
+        Raises `OSError` if the process cannot be started.
+        """
         plan, options, recorder = self._plan, self._options, self._recorder
         guard_run(self.mark)
         self._spawned_at = int(time.time() * 1000)
@@ -121,7 +125,8 @@ class HeadlessAttempt:
     def stop(self, reason: StopReason) -> None:
         """Stop the attempt.
 
-        A second call with a reason of the kind `caller` skips the grace period.
+        The CLI gets a grace period in which it can exit by itself. The second call with a reason of
+        the kind `caller` skips the grace period.
         """
         if reason.kind == "caller":
             self._stopping.ask()
@@ -163,7 +168,10 @@ class HeadlessAttempt:
                 self._over.set()
 
     async def drive(self) -> None:
-        """Run the CLI to its end, then end all processes of the attempt."""
+        """Wait until the CLI has exited or must stop, then terminate the attempt's processes.
+
+        Meanwhile, events are emitted for everything that the CLI reports.
+        """
         if self.child is None:
             return
         import anyio
@@ -189,8 +197,8 @@ class HeadlessAttempt:
                     tasks.start_soon(self.child.feed, self._unsent)
                 await self._over.wait()
                 if self.child.exit_code is not None:
-                    # The result may still be in the pipe. It decides whether processes that still
-                    # run are kept.
+                    # The result may still be in the pipe. It decides whether processes that are
+                    # still running are left running.
                     self._sources.drain(self.child)
                 self._ended = await end_processes(
                     self.child,
@@ -237,10 +245,10 @@ class HeadlessAttempt:
         )
 
     def _usage(self) -> Usage | None:
-        """Return the tokens that the attempt used.
+        """Return the numbers of tokens that the attempt used, or None if they are unknown.
 
-        With the gateway, these are the tokens of its requests; otherwise they are the CLI's own
-        totals.
+        With the gateway, they are the sums over its requests. Without the gateway, they are the
+        CLI's own totals or, if these are missing, the sums over the requests in the session file.
         """
         requests = usage_of_requests(self._recorder.requests)
         if self._gateway is not None:
@@ -262,9 +270,9 @@ class HeadlessAttempt:
 
     @property
     def session_id(self) -> str | None:
-        """The session id that the CLI reported. Before that, the id of the session to resume.
+        """The session id that the CLI reported.
 
-        None if neither is known.
+        Before the CLI has reported it, this is the id of the session to resume, or None.
         """
         init = self.stream.init
         return init.session_id if init else self._options.resume
@@ -309,11 +317,11 @@ class _Judge:
 
     @property
     def halted(self) -> Halt | None:
-        """Why the gateway stopped the run, or None if it did not."""
+        """The gateway's message that it stopped the run, or None if the gateway did not stop it."""
         return self._gateway.halted if self._gateway is not None else None
 
     def ending(self, exit_code: int | None) -> Ending:
-        """Return the outcome of the attempt, its reason and its failure."""
+        """Return how the attempt ended: its outcome, the reason, and the failure, if any."""
         stopping, halted = self._stopping, self.halted
         if halted is not None and not self._has_succeeded:
             # The gateway blocked a request: report our reason, not the error that the CLI derives
@@ -339,10 +347,10 @@ class _Judge:
         return stopped_ending(requested)
 
     def keeps_leftovers(self, exit_code: int | None) -> bool:
-        """Return whether processes that still run after the CLI's end are kept.
+        """Return whether processes that are still running after the CLI has ended are left running.
 
-        They are kept if the option is `leftovers="keep"`, and the run succeeded and was not
-        stopped.
+        They are left running only if the option is `leftovers="keep"`, the run has succeeded, and
+        it was not stopped.
         """
         if self._options.leftovers != "keep" or self._stopping.wanted or not self._has_succeeded:
             return False

@@ -1,4 +1,4 @@
-"""Merge the events from the CLI's stdout, its stderr and its session file in one order."""
+"""Merge the events from the CLI's stdout, its stderr and its session file into one sequence."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["OnSession", "Sources"]
 
 OnSession = Callable[[str], list[Event]]
-"""A function that is called once, with the id of a new session. It returns events to emit."""
+"""A function that is called once, with the session id of the CLI. It returns events to emit."""
 
 
 class Sources:
-    """Reads the CLI's pipes and its session file, and emits the events of both in one order.
+    """Reads the CLI's pipes and its session file, and emits the events of both as one sequence.
 
     The session file is called the journal.
     """
@@ -70,13 +70,13 @@ class Sources:
     def emit(self, events: list[Event]) -> None:
         """Emit events that come from neither the pipes nor the journal (the session file).
 
-        If earlier events still wait for the journal, these events are emitted after them. They must
-        not contain the end of a tool call.
+        If earlier events still wait for the journal, the new events are emitted after them. The new
+        events must not contain the end of a tool call.
         """
         self._merge.add(events, ends_tool=False)
 
     def follow(self, tasks: TaskGroup, *, since: int) -> None:
-        """Start to read the journal of the session while the CLI writes it.
+        """Start a task that reads the journal (the session file) while the CLI writes it.
 
         `since` is the start time of the attempt, in Unix milliseconds.
         """
@@ -91,24 +91,31 @@ class Sources:
         tasks.start_soon(self._journal.watch)
 
     def drain(self, child: Child) -> None:
-        """Read the data that is still in the pipes."""
+        """Read the data that is still in the pipes, and emit its events."""
         self.reader.drain(child)
 
     def finish(self, child: Child) -> None:
-        """Read the data that is still in the pipes and the journal, at the end of the attempt."""
+        """Read what is still in the pipes and in the session file, and emit its events.
+
+        Call this at the end of the attempt.
+        """
         self.drain(child)
         self.reader.finish()
         if self._journal is not None:
             self._journal.finish()
 
     def release(self) -> None:
-        """Emit all events that wait for a record in the journal (the session file)."""
+        """Emit all events that were held back until their record appears in the session file.
+
+        They are emitted even if the record is still missing.
+        """
         self._merge.release(now=True)
 
     def _read(self, events: list[Event], size: int = 0) -> None:
         """Emit events that come from the pipes. `size` is the number of bytes that they come from.
 
-        If a tool call has ended, read the journal at once, because it contains the tool's result.
+        If a tool call has ended, read the journal at once, because the journal contains the tool's
+        result.
         """
         ended, self._tools_ended = self._tools_ended, self.stream.tools_ended
         has_ended = ended != self._tools_ended

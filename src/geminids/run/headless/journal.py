@@ -35,9 +35,9 @@ class Merge:
     """Adds the results of tool calls, which are only in the journal, to the events of the stream.
 
     The journal is the CLI's session file. The event of a tool call's end, and all events after it,
-    wait until the journal contains the result, but at most 0.25 s. They do not wait if no journal
-    is being read: `following` is then False. `missed` is the number of calls whose result did not
-    arrive in time.
+    wait until the journal contains the result, but at most 0.25 s. `following` is True while a
+    journal is being read; if it is False, no event waits. `missed` is the number of calls whose
+    result did not arrive in time.
     """
 
     def __init__(self, put: Put, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,10 +54,10 @@ class Merge:
         return bool(self._waiting)
 
     def add(self, events: Sequence[Event], size: int = 0, *, ends_tool: bool = True) -> None:
-        """Add events of the stream or of the journal.
+        """Emit events of the stream or of the journal, or hold them back if they must wait.
 
-        `size` is the number of bytes that they come from. `ends_tool` is False if the events
-        certainly contain no end of a tool call.
+        `size` is the number of bytes that the events come from. `ends_tool` is False if the events
+        certainly do not contain the end of a tool call.
         """
         if not self._waiting and not (self.following and ends_tool):
             self._put(list(events), size)
@@ -76,10 +76,10 @@ class Merge:
         self._excused.add(call_id)
 
     def release(self, *, now: bool = False) -> None:
-        """Emit the events that have waited long enough. If `now`, emit all waiting events.
+        """Emit the events that have waited for 0.25 s. If `now` is True, emit all waiting events.
 
-        Call this only after reading the journal: on a busy machine, an event may have waited long
-        enough before the first read, although the journal contains the result.
+        Call this only after reading the journal. On a busy machine, 0.25 s may pass before the
+        first read, although the journal already contains the result.
         """
         self._pass_on(gives_up=True, now=now)
 
@@ -116,7 +116,7 @@ FindFile = Callable[[str], Path | None]
 
 
 class StreamState(Protocol):
-    """What the CLI's output has shown so far.
+    """What is known so far from the CLI's output on stdout.
 
     `agent_turns` maps each call of a subagent (by call id) to the number of its turn.
     """
@@ -130,7 +130,10 @@ class StreamState(Protocol):
 
 
 class MessageTranslator(Protocol):
-    """Translates a message of a session's file into events and tool results (by call id)."""
+    """Translates a message of the journal into events, and into the results of tool calls.
+
+    The results are a dict from call ids to results.
+    """
 
     def translate(self, message: StoredMessage) -> tuple[list[Event], dict[str, ToolRecord]]: ...
 
@@ -138,11 +141,13 @@ class MessageTranslator(Protocol):
 class Journal:
     """Reads new records of a session's journal (its file) and of its subagents' journals.
 
-    The events of these records are passed to `merge`. `find` returns the journal file of a session
-    id. `resumed` is the journal of a resumed session: records that it already contains do not
-    belong to this run. If the CLI rewrites the file, records from before `since` (Unix
-    milliseconds) do not belong to this run either. A problem with the files never ends the run, but
-    then their events are missing.
+    The events of these records are passed to `merge`. `find` is a function that returns the journal
+    file for a session id, or None. A problem with the files never ends the run, but then their
+    events are missing.
+
+    `resumed` is the journal of a resumed session. The records that it already contains do not
+    belong to this run. If the CLI rewrites this file, records that are older than `since` (Unix
+    milliseconds) do not belong to this run either.
     """
 
     def __init__(
@@ -169,8 +174,8 @@ class Journal:
         self._lost = False
         self._given_up = False
         if resumed is not None and resumed_id is not None and resumed.suffix == _SUFFIX:
-            # This is only possible for `.jsonl` files. To a `.json` file, which older releases
-            # wrote, the CLI does not append: it starts a new journal in the same folder.
+            # This is only possible for `.jsonl` files. Older releases wrote `.json` files. The CLI
+            # does not append to such a file, but starts a new journal in the same folder.
             self._follower = Follower(resumed, from_end=True)
             self._header_seen = merge.following = True
             self._agents.begin(resumed.parent / resumed_id, old=True)
@@ -185,10 +190,10 @@ class Journal:
         return intact and self._agents.whole
 
     def find(self) -> None:
-        """Search for the file of the session (the journal), as soon as the session id is known.
+        """Search for the journal (the session file), if the session id is known.
 
         The CLI creates the file before it reports the id. If the file is not found, a later call
-        searches again.
+        searches again. After the file was found, this does nothing.
         """
         session_id = self._stream.session_id
         now = time.monotonic()
@@ -205,13 +210,16 @@ class Journal:
                 self._merge.following = True
 
     def look(self) -> None:
-        """Read new records and emit their events. If there are none, this costs one `stat`."""
+        """Read new records and emit their events.
+
+        If there are no new records, this takes only one `stat` call.
+        """
         if not self._given_up:
             try:
                 self._look()
             except Exception as error:
-                # Every process, including the agent, can write to these files. Whatever they
-                # contain must not end the run.
+                # Every process, including the agent, can write to these files. Wrong content must
+                # not end the run.
                 _log.warning("the session file is not read any more", error=error)
                 self._given_up, self._merge.following = True, False
                 problem = self._recorder.redact(f"{type(error).__name__}: {error}")
@@ -245,7 +253,7 @@ class Journal:
             self.look()
 
     def finish(self) -> None:
-        """Read the last records, and emit all waiting events."""
+        """Read the last records, and emit all events, even those that still wait for a result."""
         self.look()
         if not self._given_up:
             self._agents.finish()
@@ -301,7 +309,7 @@ _LIST_AGAIN = 0.1
 class SubagentCalls(Protocol):
     """Provides the number of the turn in which each subagent was called.
 
-    `agent_turns` maps the id of the call to that number.
+    `agent_turns` maps the id of each call to the number of the turn.
     """
 
     @property
@@ -312,8 +320,8 @@ class Subagents:
     """Reads the journals of subagents: the files `chats/<session>/<agent>.jsonl`.
 
     Each event of a subagent contains the id of the tool call that started the subagent. The main
-    journal contains that id only after the call has ended. Before that, the id is known only if
-    exactly one call of a subagent is open; otherwise the events wait.
+    journal contains this id only after the call has ended. Before the end, the id is known only if
+    exactly one subagent is running; otherwise the events wait until the id is known.
     """
 
     def __init__(self, merge: Merge, stream: SubagentCalls, recorder: RunRecorder) -> None:
@@ -331,7 +339,7 @@ class Subagents:
 
     @property
     def whole(self) -> bool:
-        """Whether the journals of all known agents were read completely."""
+        """Whether the journals of all known subagents were read completely."""
         return self._assigned <= self._followers.keys() and not any(
             follower.path is None or follower.dropped or follower.problem or follower.restarts
             for follower in self._followers.values()
@@ -340,15 +348,15 @@ class Subagents:
     def begin(self, folder: Path, *, old: bool = False) -> None:
         """Set the folder that contains the journals of the subagents.
 
-        If `old`, ignore the files that the folder contains now, because they are from an earlier
-        run.
+        If `old` is True, ignore the files that the folder contains now, because they are from an
+        earlier run.
         """
         self._folder = folder
         if old:
             self._old = frozenset(_names(folder))
 
     def assign(self, calls: Mapping[str | None, str]) -> None:
-        """Store which call started each agent. `calls` maps agent ids to call ids."""
+        """Store which tool call started each subagent. `calls` maps subagent ids to call ids."""
         known = {agent: call for agent, call in calls.items() if agent}
         self._calls |= known
         self._assigned |= known.keys()
@@ -358,8 +366,8 @@ class Subagents:
     def look(self, *, again: bool = False) -> None:
         """Read new records of all subagents, and emit their events.
 
-        To find new files, this also lists the folder with the subagents' journals, but at most once
-        every 0.1 s. With `again`, it always lists the folder.
+        To find new files, the folder with the subagents' journals is listed too, but at most once
+        every 0.1 s. If `again` is True, the folder is listed in any case.
         """
         if not self._stream.agent_turns:
             return
@@ -380,7 +388,7 @@ class Subagents:
     def finish(self) -> None:
         """Read the last records, and emit the events of all subagents.
 
-        At the end, events are also emitted if the call that started the subagent is unknown.
+        Events are emitted even if the call that started the subagent is still unknown.
         """
         self.look(again=True)
         for agent in list(self._waiting):

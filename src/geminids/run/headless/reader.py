@@ -1,6 +1,7 @@
 """Read the CLI's stdout and stderr, and translate them into events.
 
-This module also makes the error reports that the CLI writes to files readable only for the user.
+The CLI writes error reports to files. This module changes the permissions of these files, so that
+only the user can read them.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ OnStderr = Callable[[str], None]
 
 _LONGEST_STDERR_LINE = 1024 * 1024
 # A pipe contains at most a megabyte. More data after the CLI's exit can come only from a process
-# that is kept.
+# that was left running.
 _MOST_DRAINED = 1024 * 1024
 
 
 class OutputCallbacks(NamedTuple):
-    """The caller's functions for the output of the CLI. Both get text with secrets masked.
+    """The caller's functions for the output of the CLI. Both receive text with secrets masked.
 
     `on_line` is called with each line of stdout, without its line end, and with the events of that
     line. `on_stderr` is called with each piece of stderr: one or more lines, with their line ends.
@@ -100,7 +101,7 @@ class PipeReader:
     async def read_stderr(self, child: Child, done: anyio.Event, on_chunk: Callable[[], None]) -> None:
         """Read stderr to its end, then set `done`.
 
-        Calls `on_chunk` after each chunk has been parsed.
+        `on_chunk` is called after each chunk has been parsed.
         """
         while chunk := await child.read_stderr():
             self._deadlines.note_output(stdout=False)
@@ -109,9 +110,9 @@ class PipeReader:
         done.set()
 
     def drain(self, child: Child) -> None:
-        """Read the data that is still in the pipes.
+        """Read the data that is still in the pipes, and emit its events.
 
-        A busy event loop may not have read it before the CLI exited.
+        A busy event loop may not have read this data before the CLI exited.
         """
         for read, take in (
             (child.stdout_now, self._take_stdout),
@@ -123,7 +124,10 @@ class PipeReader:
                 take(chunk)
 
     def finish(self) -> None:
-        """Emit the last events: of an unfinished line, of stderr, and of interrupted tools."""
+        """Emit the last events, and make the CLI's error reports private.
+
+        The last events are those of an unfinished line, of stderr, and of interrupted tool calls.
+        """
         rest = self._lines.rest()
         if rest.strip() or self._lines.dropped:
             self._take(rest)
@@ -166,9 +170,9 @@ class PipeReader:
         return all_events
 
     def _callback_failed(self, name: str, error: Exception) -> Event:
-        """Return a notice that a function of the caller raised an error.
+        """Return a notice that the caller's function `name` raised an error.
 
-        That function is not called again.
+        The notice says that this function is not called again.
         """
         text = f"{name} failed and is not called again: {type(error).__name__}: {error}"
         return self._recorder.notice("error", name, self._redactor.text(text))
@@ -198,8 +202,8 @@ class PipeReader:
 
     def _notice(self, remark: StderrNotice) -> Event:
         retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
-        # After the gateway has stopped the run, the CLI prints errors about that. They are only for
-        # debugging, because `Finished` contains the real reason.
+        # After the gateway has stopped the run, the CLI prints errors about the stop. They are only
+        # for debugging, because `Finished` contains the real reason.
         stop = self._stopping.reason
         level = "debug" if stop is not None and stop.kind == "gateway" else remark.level
         return self._recorder.notice(level, remark.code, remark.message, retry)
@@ -235,7 +239,7 @@ class Reports:
             self._paths.update(dict.fromkeys(_REPORT_PATH.findall(text)))
 
     def look_in(self, folder: str, since: float) -> None:
-        """Collect the reports in `folder` that were written after `since` (Unix seconds).
+        """Collect the reports in `folder` that were written at or after `since` (Unix seconds).
 
         This is for a warm process, which prints the paths of its reports only when it ends.
         """

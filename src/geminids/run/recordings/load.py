@@ -19,7 +19,7 @@ __all__ = ["Kind", "Readable", "RecordedRun", "kind_of_line", "open_recording"]
 Kind = Literal["events", "stream-json", "report", "session"]
 
 _BLOCK = 256 * 1024
-# At most this many other lines may come before the line that identifies the kind of the file.
+# Only this many lines at the start of a file are searched for a line that identifies its kind.
 _MOST_NOISE = 100
 _SESSION_KEYS = ("sessionId", "$set", "$rewindTo")
 # The output of `--output-format json` is an object that starts with one of these keys. It is on one
@@ -40,8 +40,8 @@ class Readable(Protocol):
 class RecordedRun:
     """A recorded run in a file.
 
-    `kind` is the kind of the file, or None if it is unknown. `blocks` are the bytes of the file, in
-    blocks of whole lines. Use either `blocks` or `batches`, and only once.
+    `kind` is the kind of the file, or None if it is unknown. `blocks` yields the bytes of the file,
+    in blocks of whole lines. Iterate over either `blocks` or `batches()`, and only once.
     """
 
     def __init__(self, kind: Kind | None, blocks: Iterable[bytes]) -> None:
@@ -93,11 +93,10 @@ def open_recording(source: Readable) -> RecordedRun:
 
 
 def _kind_of_document(kind: Kind | None, head: bytes) -> Kind | None:
-    """Return the kind of a file, corrected by its first keys.
+    """Return the kind of a file that may be one JSON document, or None if the kind is unknown.
 
-    `kind` is what the first lines indicate, and `head` is the beginning of the file. The correction
-    is needed for indented JSON, because a first line that is only a brace does not identify the
-    file.
+    `head` is the beginning of the file. `kind` is the kind that its first lines indicate. This kind
+    can be wrong for indented JSON, whose first line may be only a brace.
     """
     if _REPORT.search(head):
         return "report"
@@ -105,7 +104,7 @@ def _kind_of_document(kind: Kind | None, head: bytes) -> Kind | None:
 
 
 def kind_of_line(line: bytes) -> Kind | None:
-    """Return the kind of file in which this line occurs, or None if any file may contain it.
+    """Return the kind of file that contains such a line, or None if the line does not show it.
 
     >>> kind_of_line(b'{"type":"init","session_id":"s1"}'), kind_of_line(b"Loaded cached credentials.")
     ('stream-json', None)

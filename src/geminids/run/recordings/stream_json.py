@@ -32,11 +32,12 @@ __all__ = ["events_of_stream"]
 
 
 def events_of_stream(blocks: Iterable[bytes]) -> Iterator[Sequence[Event]]:
-    """Translate blocks of whole lines into batches of events, from `Started` to `Finished`.
+    """Convert blocks of recorded lines into batches of events, from `Started` to `Finished`.
 
-    The same lines always give the same events: times are those of the lines, and the run id is a
-    hash of the first line. Recorded lines contain neither the working folder nor the CLI's version,
-    process id and exit code. So these fields are empty, and `Finished.complete` is False.
+    Each block consists of whole lines. The same lines always give the same events: the times are
+    those of the lines, and the run id is a hash of the first line. Recorded lines contain neither
+    the working folder nor the CLI's version, process id and exit code. So these fields are empty,
+    and `Finished.complete` is False.
     """
     translation = _Translation()
     for block in blocks:
@@ -100,7 +101,7 @@ class _Translation:
         latest = self._latest
         for event in self._stream.translate(lines):
             if type(event) is Notice:
-                # The output contains no times for notices: use the time of the event before.
+                # The output contains no times for notices: use the time of the previous event.
                 batch.append(msgspec.structs.replace(event, at=latest))
             else:
                 latest = event.at
@@ -110,11 +111,10 @@ class _Translation:
         return batch
 
     def _cancelled(self, event: Event) -> Event:
-        """Return a copy of an event with another time. geminids added the event because the
-        recording ended too early.
+        """Return a copy of an event, with the time of the last recorded event.
 
-        The time is that of the last event of the recording. If the event ends a tool call, the
-        duration of the call is unknown.
+        The event is not in the recording: geminids added it because the recording ended too early.
+        If the event ends a tool call, the duration in the copy is None, because it is unknown.
         """
         if isinstance(event, ToolFinished):
             return msgspec.structs.replace(event, at=self._latest, duration_ms=None)

@@ -1,6 +1,6 @@
-"""Check a JSON Schema, and find and check the JSON value in an answer, with jsonschema.
+"""Find the JSON value in an answer, and check it against a JSON Schema. Also check the schema.
 
-The functions do no input or output.
+The functions use the package jsonschema. They do not use files or the network.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _OPENS = re.compile(r'\{(?=[ \t\r\n]*["}])|\[(?=[ \t\r\n]*[\[{"\]0-9tfn-])')
 _JSON_LABELS = frozenset(("", "json", "jsonc", "json5"))
 _MOST_PROBLEMS = 20
 _LONGEST_PROBLEM, _LONGEST_PATH = 400, 200
-# The parser starts at each bracket of a text. Stop if it has read this many characters in which it
-# found no value.
+# The parser starts at each bracket of a text. Stop if it has read this many characters without
+# finding a value.
 _MOST_IN_VAIN = 20_000_000
 _MOST_FOUND = 200
 _MOST_HOPS = 100
@@ -42,8 +42,8 @@ _NOTHING = "it contains no JSON"
 class Checked(msgspec.Struct, frozen=True):
     """The result of a check whether a text contains a JSON value that matches a schema.
 
-    If `found`, `value` is the matching value. Otherwise `problems` are those of the most likely
-    JSON value in the text.
+    If `found` is True, `value` is the matching value. Otherwise `problems` says what is wrong with
+    the most likely JSON value in the text.
     """
 
     found: bool
@@ -144,16 +144,19 @@ def _in_prose(text: str) -> Iterator[Any]:
             values.append(value)
         except (ValueError, RecursionError) as error:
             at = begin + 1
-            # Subtract the number of characters that the parser read. Only JSONDecodeError has the
-            # position of its end. The creation of that error also costs time: it counts the lines
-            # of the text before the position.
+            # Subtract the number of characters that the parser read. Only JSONDecodeError contains
+            # the position at which the parser stopped. Creating that error also takes time, because
+            # it counts the lines of the text before the position.
             end = error.pos if isinstance(error, json.JSONDecodeError) else len(text)
             left -= end - begin + begin // 16 + 1
     yield from reversed(values)
 
 
 def _validator_of(schema: Any) -> Any:
-    """Return the validator class for the draft that a schema names, or for the newest draft."""
+    """Return the jsonschema validator class for the JSON Schema draft that a schema names.
+
+    If the schema names no known draft, return the class for the draft 2020-12.
+    """
     named = schema.get("$schema") if isinstance(schema, dict) else None
     # If `$schema` is not a string, the check of the schema itself rejects it.
     return (
@@ -164,10 +167,10 @@ def _validator_of(schema: Any) -> Any:
 
 
 def checked(text: str, schema: Any) -> Checked:
-    """Check the JSON values in a text against a schema.
+    """Check the JSON values in a text against a schema, the most likely value first.
 
-    Return the first valid value. If there is none, return the problems of the first value, each
-    with its path.
+    The result contains the first valid value. If no value is valid, the result contains the
+    problems of the first value, each with its path in the value.
     """
     # With an explicit registry, jsonschema does not fetch a `$ref` from a server.
     validator = _validator_of(schema)(schema, registry=REGISTRY)
@@ -203,7 +206,7 @@ def _describe(error: Any) -> str:
 
 
 def _shortened(text: str, most: int) -> str:
-    """Shorten a message to about `most` characters: remove its middle.
+    """Shorten a message to about `most` characters by removing its middle.
 
     The start and the end are kept, because the messages of jsonschema start with the value and end
     with the problem.
@@ -229,9 +232,9 @@ def check_schema(schema: Any) -> None:
 
 
 def _check_references(schema: dict[str, Any]) -> None:
-    """Raise `ValueError` if a reference in the schema leads to nothing in the schema.
+    """Raise `ValueError` if a `$ref` refers to a definition that the schema does not contain.
 
-    The general check of a schema does not detect that.
+    The method `check_schema` of jsonschema does not detect this problem.
     """
     dialect = _validator_of(schema).META_SCHEMA["$schema"]
     resource = specification_with(dialect, default=DRAFT202012).create_resource(schema)

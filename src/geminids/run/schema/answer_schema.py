@@ -34,7 +34,7 @@ class AnswerSchema(msgspec.Struct, frozen=True):
         return json.loads(self.text)
 
     def instruction(self) -> str:
-        """Return a text for the end of the prompt, with the schema that the answer must match."""
+        """Return the text that asks the model to follow the schema. It is added to the prompt."""
         # Escape every @ (JSON allows that), because the CLI would include the file for `@name`.
         text = self.text.replace("@", "\\u0040")
         return (
@@ -43,7 +43,11 @@ class AnswerSchema(msgspec.Struct, frozen=True):
         )
 
     def value_of(self, value: Any) -> Any:
-        """Convert a valid value to the caller's type. Raises `ValueError` if that fails."""
+        """Convert a valid JSON value to the Python type from which the schema was created.
+
+        If there is no such type, return the value unchanged. Raises `ValueError` if the value
+        cannot be converted.
+        """
         if self.type is None:
             return value
         if self.by_pydantic:
@@ -57,9 +61,9 @@ class AnswerSchema(msgspec.Struct, frozen=True):
 
 
 def answer_schema_of(source: Any) -> AnswerSchema:
-    """Create the schema from JSON text, a mapping, a bool or a Python type.
+    """Create the schema of an answer from JSON text, a mapping, a bool or a Python type.
 
-    Raises `OptionsError` if that fails or the schema is not valid.
+    Raises `OptionsError` if the source cannot be converted to a schema, or the schema is not valid.
     """
     if isinstance(source, str):
         try:
@@ -85,7 +89,7 @@ def answer_schema_of(source: Any) -> AnswerSchema:
 
 
 def schema_option(source: Any) -> tuple[AnswerSchema | None, str | None]:
-    """Return the schema of an answer, and its text for `Options.schema`.
+    """Return the schema of an answer as an object, and as JSON text for `Options.schema`.
 
     `source` is JSON text, a mapping, a bool or a Python type. If it is None, both results are None.
     """
@@ -112,7 +116,7 @@ def _text(schema: Any) -> str:
 def _schema_of_type(source: Any) -> tuple[Any, bool]:
     """Return the JSON Schema of a Python type, and whether pydantic created it.
 
-    It tries msgspec first. msgspec does not accept pydantic models.
+    msgspec is tried first. It does not accept pydantic models, so pydantic is tried next.
     """
     try:
         return msgspec.json.schema(source), False

@@ -21,7 +21,8 @@ __all__ = ["checked_in_time", "main"]
 
 _LONGEST = 20.0
 _POLL = 0.1  # seconds between two calls of `given_up`
-# The new process uses the sys.path of this process, which may contain an added path of geminids.
+# The new process uses the sys.path of this process, because the program may have added the path of
+# geminids to it.
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; from geminids.run.schema.isolated_validation import main; main()"
 )
@@ -32,10 +33,10 @@ def checked_in_time(
 ) -> Checked | None:
     """Check the JSON in a text as `checked` does, but with a time limit for the schema's patterns.
 
-    If the schema contains patterns, the check runs in a separate process for at most `longest`
-    seconds. A time-out or a failure of the process is returned as a problem. `given_up` is a
-    function that returns a true value when nobody needs the result any more. It is called regularly
-    while the process runs; after a true value, the check ends and the result is None.
+    If the schema contains patterns (regular expressions), the check runs in a separate process for
+    at most `longest` seconds. A time-out or a failure of this process is returned as a problem.
+    While the process runs, the function `given_up` is called regularly. It returns a true value
+    when nobody needs the result any more; the check then ends, and its result is None.
     """
     request = json.dumps([text, schema, longest])
     if '"pattern' not in request:
@@ -71,7 +72,8 @@ def _output(
 ) -> bytes | None:
     """Send the request to the process and return its output.
 
-    Return None after a time-out, or if `given_up` returned a true value.
+    `until` is the end of the time limit (monotonic). Return None after the time limit, or if
+    `given_up` returned a true value.
     """
     unsent: bytes | None = request
     while not given_up() and time.monotonic() < until:
@@ -93,7 +95,10 @@ def _unchecked(why: str) -> Checked:
 
 
 def main() -> None:
-    """Read text, schema and time limit as JSON from stdin, and write the result to stdout."""
+    """Check one answer in the separate process.
+
+    Read the text, the schema and the time limit as JSON from stdin. Write the result to stdout.
+    """
     text, schema, longest = json.load(sys.stdin)
     if hasattr(signal, "alarm"):
         signal.alarm(int(longest) + 2)  # end even if the process that started this one has died

@@ -35,9 +35,9 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 def shell_reason(snapshot: StallSnapshot) -> Reason | None:
-    """Return the reason if the run waits for a shell command.
+    """Return the reason for the silence: the run waits for a shell command.
 
-    Return None if the shell commands have ended and another tool may still run.
+    Return None if no process of a shell command is found and another tool may still be running.
     """
     shells, look = snapshot.situation.shells, snapshot.look
     if look is None or not look.processes:
@@ -58,8 +58,8 @@ def shell_reason(snapshot: StallSnapshot) -> Reason | None:
 def shell_of(snapshot: StallSnapshot, tool: ToolStarted, *, alone: bool) -> ProcessInfo | None:
     """Return the shell process that a tool call started, or None if it is not found.
 
-    The process is found by its command line. If no other shell tool runs (`alone`), the start time
-    of the process is enough.
+    The process is found by its command line and its start time. If no other shell tool is running
+    (`alone`), the start time is enough.
     """
     look = snapshot.look
     assert look is not None
@@ -94,9 +94,9 @@ def _running(tool: ToolStarted, top: ProcessInfo, snapshot: StallSnapshot, look:
 
 
 def _left(shells: Sequence[ToolStarted], left: Sequence[ProcessInfo], snapshot: StallSnapshot) -> Reason:
-    """Return the reason if a shell has ended, and the CLI waits for processes that it left running.
+    """Return the reason for the silence: the CLI waits for background processes of a shell.
 
-    `left` are these background processes of the shell.
+    The shell itself has ended. `left` are its background processes.
     """
     words, stall = _shell_words(shells[0], snapshot.span.wall - snapshot.began(shells[0]))
     shown = children_of(left, snapshot.clean)
@@ -107,9 +107,10 @@ def _left(shells: Sequence[ToolStarted], left: Sequence[ProcessInfo], snapshot: 
 
 
 def _unseen(shells: Sequence[ToolStarted], snapshot: StallSnapshot) -> Reason:
-    """Return the reason if the processes of the shell commands were not found.
+    """Return the reason for the silence: the run waits for a shell command.
 
-    It contains only what the CLI reported.
+    The process of the command was not found, so the reason contains only what the CLI reported
+    about the command.
     """
     words, stall = _shell_words(shells[0], snapshot.span.wall - snapshot.began(shells[0]))
     if len(shells) > 1:
@@ -125,7 +126,7 @@ def _shell_words(tool: ToolStarted, seconds: float) -> tuple[str, Stall]:
 
 
 def tool_reason(snapshot: StallSnapshot) -> Reason:
-    """Return the reason if the run waits for a tool that is not the shell."""
+    """Return the reason for the silence: the run waits for a tool that is not the shell."""
     tool = next(tool for tool in snapshot.situation.tools if tool.name != SHELL)
     seconds = snapshot.span.wall - snapshot.began(tool)
     words = f"tool {tool.name} has been running for {time_words(seconds)}"
@@ -166,8 +167,9 @@ def _in_server(name: str, command_words: tuple[str, ...], reason: Reason, snapsh
 def _is_command(line: str, words: tuple[str, ...]) -> bool:
     """Return whether `line` can be the command line of a process that the command `words` started.
 
-    The arguments are compared or, if there are none, the names of the programs. The starts of the
-    command lines may differ, because an interpreter may run a script, and a program may be a link.
+    Only the arguments are compared. If there are no arguments, the names of the programs are
+    compared. The starts of the command lines may differ, because an interpreter may run a script,
+    and a program may be a link.
     """
     if len(words) > 1:
         return line.endswith(" " + " ".join(words[1:]))
@@ -205,13 +207,13 @@ def cpu_words(cpu: float | None) -> list[str]:
 
 
 def cut(text: str, longest: int = _LONGEST) -> str:
-    """Return the text as one line of at most `longest` characters."""
+    """Return the text as one line, truncated to at most `longest` characters."""
     text = " ".join(text.split())
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def children_of(processes: Sequence[ProcessInfo], clean: Callable[[str], str]) -> tuple[StallProcess, ...]:
-    """Return the first few processes, for the field `children` of a stall.
+    """Return the first five processes, for the field `children` of a `Stall`.
 
     `clean` is a function that masks secrets.
     """
@@ -221,7 +223,7 @@ def children_of(processes: Sequence[ProcessInfo], clean: Callable[[str], str]) -
 
 
 def named(children: Sequence[StallProcess], total: int) -> str:
-    """Return child processes as text: their commands and ids, and how many more there are.
+    """Format child processes for people: their commands and ids, and how many more there are.
 
     `total` is the number of all child processes, including those that are not in `children`.
     """
@@ -238,9 +240,10 @@ _SHARED = "; other chats share this process"
 
 
 def level_of(stall: Stall) -> Level:
-    """Return the level of a notice: `warning` if the API fails or the CLI hangs, else `info`.
+    """Return the level of the notice about a stall.
 
-    A running tool or an open permission request is normal, so its level is `info`.
+    It is `warning` if the run waits for the API or a retry, or if the CLI does nothing or is
+    stopped. Otherwise it is `info`: a running tool or an open permission request is normal.
     """
     return "warning" if stall.cause in ("api", "retry", "idle", "stopped") else "info"
 
@@ -273,7 +276,7 @@ def _permission(asked: PermissionAsked, since: float, span: Span) -> Reason:
 
 
 def _stopped(look: ProcessSnapshot, span: Span) -> Reason:
-    """Return the reason if a signal (SIGSTOP or Ctrl-Z) has stopped the CLI.
+    """Return the reason for the silence: a signal (SIGSTOP or Ctrl-Z) has stopped the CLI.
 
     A stopped process does not continue by itself.
     """
@@ -339,7 +342,10 @@ def _retry(failed: Failed, snapshot: StallSnapshot) -> Reason:
 
 
 def _busy(snapshot: StallSnapshot, share: float) -> Reason | None:
-    """Return the reason if the CLI's process uses at least `share` percent of a CPU, else None."""
+    """Return the reason for the silence: the CLI is busy. Return None if the CLI is not busy.
+
+    The CLI is busy if its process uses at least `share` percent of a CPU.
+    """
     look, span = snapshot.look, snapshot.span
     if look is None or not look.processes:
         return None
@@ -353,10 +359,10 @@ def _busy(snapshot: StallSnapshot, share: float) -> Reason | None:
 
 
 def _cli(snapshot: StallSnapshot) -> Reason | None:
-    """Return the reason if the CLI waits for no tool and for no known request.
+    """Return the reason for the silence if the CLI waits for no tool and for no known request.
 
-    The reason then is that the CLI itself is busy, has an open connection, does nothing, or cannot
-    be inspected. Return None if the CLI has exited.
+    The possible reasons: the CLI itself is busy, has an open connection, does nothing, or cannot be
+    inspected. Return None if the CLI has exited, or if its processes were not inspected.
     """
     look, span, gateway = snapshot.look, snapshot.span, snapshot.situation.gateway
     if look is None:
@@ -371,9 +377,9 @@ def _cli(snapshot: StallSnapshot) -> Reason | None:
 
 
 def _connected(look: ProcessSnapshot, peers: tuple[str, ...], snapshot: StallSnapshot) -> Reason:
-    """Return the reason if the CLI has an open connection, and there is no gateway.
+    """Return the reason for the silence: the CLI has an open connection, and waits for an answer.
 
-    Without the gateway, an open connection is the only sign of a request.
+    This is for runs without the gateway: an open connection is then the only sign of a request.
     """
     span = snapshot.span
     words = f"waiting for an answer for {time_words(span.seconds)}: "

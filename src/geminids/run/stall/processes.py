@@ -34,8 +34,8 @@ async def inspect_twice(
     """Inspect the processes now and after `seconds`, and return both inspections.
 
     The third value contains the process ids of this chat's own tools, if other chats use the same
-    CLI process; otherwise it is None. If inspections do not help, the function only waits, and all
-    three values are None.
+    CLI process; otherwise it is None. If the run waits for permission or the process id of the CLI
+    is unknown, the function inspects nothing: it only waits, and all three values are None.
     """
     until = time.monotonic() + seconds
     if not needs_look(situation) or situation.pid is None:
@@ -51,9 +51,8 @@ async def inspect_twice(
 def _inspect(situation: Situation, closely: bool) -> tuple[ProcessSnapshot | None, Collection[int] | None]:
     """Inspect the processes of the run.
 
-    With `closely`, connections are listed too, and the second value contains the process ids of
-    this chat's tools. That value is None without `closely`, or if no other chat uses the same CLI
-    process.
+    If `closely` is True, open connections are listed too. The second value then contains the
+    process ids of this chat's tools, if other chats use the same CLI process. Otherwise it is None.
     """
     assert situation.pid is not None
     since = situation.shells[0].at / 1000 - EARLY if closely and situation.shells else None
@@ -72,9 +71,9 @@ def inspect_processes(
 ) -> ProcessSnapshot | None:
     """Inspect the CLI's process and its descendants. Return None if the CLI has exited.
 
-    With `peers`, also list the open connections. `shell_since` is the time (Unix) at which a shell
-    tool started, or None. If the tool's shell is not found, processes of the run that are not
-    descendants of the CLI are listed too.
+    If `peers` is True, the open connections are listed too. `shell_since` is the time (Unix) at
+    which a shell tool started, or None. If no shell that started after this time is found,
+    processes of the run that are not descendants of the CLI are listed too.
     """
     try:
         root = psutil.Process(pid)
@@ -135,15 +134,15 @@ def _skew() -> float:
 def _strays(root: psutil.Process, known: Collection[int], skew: float) -> tuple[ProcessInfo, ...]:
     """Return the processes of this run that are no longer descendants of the CLI.
 
-    They are found by a mark, a variable in the environment of all processes of the run. `known` are
-    process ids to omit.
+    These processes are found by their mark: the value of a variable in the environment of all
+    processes of the run. `known` are process ids to omit.
     """
     try:
         marks = root.environ().get(MARKER, "").split()
         if not marks:
             return ()
-        # The last mark is that of this run. The marks before it belong to runs that started this
-        # run with a tool.
+        # The last mark is that of this run. The marks before it belong to outer runs: a tool of an
+        # outer run started this run.
         strays = [process for process in marked(marks[-1]) if process.pid not in known][:_MOST]
     except (psutil.Error, OSError):
         return ()

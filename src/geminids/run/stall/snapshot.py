@@ -128,9 +128,10 @@ class Failed(msgspec.Struct, frozen=True):
     """A failed attempt of a request. The CLI may send the request again.
 
     `attempt` is the number of the attempt, `at` the time of the failure (monotonic), and `body`
-    identifies the request. `wait` is the number of seconds until the next attempt; None means the
-    usual wait. `is_exact` is True if the CLI itself reported the wait. If the gateway did not send
-    the request, `held` is the message of the gateway's answer.
+    identifies the request. `wait` is the number of seconds between the failure and the next
+    attempt; None means the usual wait. `is_exact` is True if the CLI itself reported the wait.
+    `held` is the message of the gateway's answer, if the gateway did not send the request to the
+    API; otherwise None.
     """
 
     attempt: int | None
@@ -170,8 +171,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a run now.
 
     `permission` is an open permission request with its time. `tools` are the running tools.
-    `gateway` is True if the requests go through the gateway; `requests` are then those that have
-    not ended.
+    `gateway` is True if the requests go through the gateway. `requests` are the requests that have
+    not ended; they are known only with the gateway.
     """
 
     pid: int | None = None
@@ -187,7 +188,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     Unlike `failed`, it stays set when the next attempt is late.
     """
     attempts: int | None = None
-    """How often the CLI sends a request at most; None if unknown."""
+    """The maximum number of times that the CLI sends a request; None if unknown."""
     servers: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The name and the command line of each MCP server."""
     own: Callable[[], Collection[int]] | None = None
@@ -205,7 +206,7 @@ class ProcessInfo(msgspec.Struct, frozen=True):
     """A process at one moment.
 
     `born` is its start time (Unix seconds), and `cpu` the CPU seconds that it has used. `stopped`
-    is True if a signal has stopped it.
+    is True if a signal such as SIGSTOP has paused it.
     """
 
     pid: int
@@ -217,7 +218,7 @@ class ProcessInfo(msgspec.Struct, frozen=True):
 
 
 class ProcessSnapshot(msgspec.Struct, frozen=True):
-    """The CLI and its descendants at one moment.
+    """The CLI and its descendants at the time `at` (monotonic).
 
     `processes` is empty if the processes cannot be inspected. `peers` are the addresses to which
     the CLI is connected, or None if unknown. `strays` are processes of the run that are no longer
@@ -245,9 +246,9 @@ class ProcessSnapshot(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A period of silence.
+    """The time from the start of a silence until now.
 
-    `silent` is its start and `now` the current time (both monotonic). `wall` is the current Unix
+    `silent` is the start and `now` the current time (both monotonic). `wall` is the current Unix
     time.
     """
 
@@ -261,12 +262,12 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class StallSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All facts from which a silence is explained.
+    """All facts that are used to explain why a run is silent.
 
     `before` and `look` are two inspections of the processes, an earlier and a later one. `own` are
-    the process ids that certainly belong to this chat, if several chats use the CLI process.
-    `allowed` maps each tool call to the last time (Unix) at which it waited for permission. `clean`
-    masks secrets in a text.
+    the process ids that certainly belong to this chat; None if no other chat uses the CLI process.
+    `allowed` maps the id of a tool call to the last time (Unix) at which it waited for permission.
+    `clean` is a function that masks secrets in a text.
     """
 
     situation: Situation
@@ -285,7 +286,8 @@ class StallSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 def key_of(situation: Situation) -> Hashable:
     """Return a key that identifies what the run waits for.
 
-    It changes when the run starts to wait for something else. This function is called every second.
+    The key changes when the run starts to wait for something else. This function is called every
+    second.
     """
     if situation.permission is not None:
         return "permission", situation.permission[0].id
@@ -312,7 +314,7 @@ def cpu_percent(
 ) -> float | None:
     """Return the CPU percentage that these processes used between two inspections.
 
-    Return None if an inspection is missing.
+    Return None if an inspection is missing, or if no time has passed between the two.
     """
     if before is None or now is None or now.at <= before.at:
         return None

@@ -26,11 +26,11 @@ __all__ = ["StallWatch"]
 _log = get_logger("run")
 
 # `_POLL` is the time in seconds between two checks. A check takes microseconds. Processes are
-# inspected only for a notice: twice, with `_APART` seconds between.
+# inspected only for a notice: twice, with `_APART` seconds between the two inspections.
 _POLL = 1.0
 _APART = 1.0
 _SHORTEST = 0.02
-# A time-out uses the last explanation if that is at most this many seconds old.
+# A time-out uses the last explanation if this explanation is less than this many seconds old.
 _FRESH = 3.0
 
 
@@ -40,9 +40,9 @@ class StallWatch:
     `situation` is a function that returns what is known about the attempt, or None while the
     attempt is being stopped. `put` emits events.
 
-    An attempt is silent if there are no events except notices, no output on stdout, and no byte of
-    an answer through the gateway. Notices do not end the silence: otherwise an API that fails again
-    and again would not count as silence.
+    An attempt is silent while there are no events except notices, no output on stdout, and no
+    answer bytes at the gateway. Notices do not end the silence: otherwise an attempt would not
+    count as silent while the API fails again and again.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class StallWatch:
         self._prepared: float | None = None
         self._allowed: dict[str, float] = {}
         self.stall: Stall | None = None
-        """What the attempt waited for, if it was stopped because of its silence; otherwise None."""
+        """What the attempt waited for, if it was stopped because it was silent; otherwise None."""
         self._latest: tuple[Reason, float] | None = None
 
     def saw(self, events: Sequence[Event]) -> None:
@@ -78,8 +78,8 @@ class StallWatch:
     def explained(self, reason: StopReason) -> StopReason:
         """Return the reason to stop, with an explanation added if the reason is the CLI's silence.
 
-        The explanation says what the attempt waited for. If that is unknown, `reason` is returned
-        unchanged.
+        The explanation says what the attempt waited for. If the reason is not silence, or no
+        explanation is known, `reason` is returned unchanged.
         """
         if not reason.is_silence:
             return reason
@@ -94,9 +94,9 @@ class StallWatch:
         return StopReason(reason.kind, f"{reason.text}; {self._recorder.redact(explanation.words)}")
 
     async def watch(self) -> None:
-        """Watch until cancelled.
+        """Watch the attempt for silence, until cancelled.
 
-        An error in the watch itself is reported once, and does not affect the run.
+        An error in this code is reported only once, and does not affect the run.
         """
         import anyio
 
@@ -154,9 +154,10 @@ class StallWatch:
         return 0.0
 
     def _note(self, situation: Situation, now: float) -> None:
-        """Record the situation. If it has changed, restart the intervals between notices.
+        """Compare the situation with the previous one.
 
-        It has changed if the run has continued, or waits for something else than before.
+        If the run has continued, or waits for something else than before, the intervals between
+        notices start again with the shortest one.
         """
         key = key_of(situation)
         if key != self._key:
@@ -170,8 +171,9 @@ class StallWatch:
     def _due(self) -> float | None:
         """Return the time (monotonic) of the next notice, or None if notices are off.
 
-        With N for the option `stall_after`: the first notice is N seconds after the last progress,
-        the second 2 N seconds later, the third 4 N seconds later, and so on.
+        N is the value of the option `stall_after`. The first notice is due N seconds after the last
+        progress, the second 2 N seconds after the first, the third 4 N seconds after the second,
+        and so on.
         """
         if self._after is None:
             return None
@@ -180,8 +182,8 @@ class StallWatch:
     async def _explain(self, situation: Situation, seconds: float) -> tuple[Reason, float] | None:
         """Wait for `seconds`, then explain the silence.
 
-        The processes are inspected before and after the wait, if that helps. Return the explanation
-        and its time, or None if the reason is unknown.
+        The processes are inspected before and after the wait, unless the run waits for permission.
+        Return the explanation and its time, or None if the reason is unknown.
         """
         from geminids.run.stall.processes import inspect_twice  # imported late: it imports psutil
 

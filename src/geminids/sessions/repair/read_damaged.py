@@ -111,7 +111,8 @@ class Salvaged:
 def read_damaged(data: bytes, salvaged: Salvaged) -> None:
     """Find all messages in `data`, the bytes of a session file, and add them to `salvaged`.
 
-    Incomplete lines, and lines with several records, are searched too. This function never raises.
+    Incomplete lines, and lines with several records, are searched too. This function does not
+    raise.
     """
     whole = legacy_conversation(data)
     if whole is not None and whole.header is not None:
@@ -203,8 +204,8 @@ def _closed(data: bytes) -> Any:
     """Parse as much as possible of a JSON object whose end is missing. Return None if nothing can
     be parsed.
 
-    `data` is cut after its last complete value or inside a string, and the missing quotes and
-    brackets are added there.
+    To make `data` valid JSON, it is cut after the last complete value or inside a string. Then the
+    missing quotes and brackets are added.
     """
     value = _ended(data)
     if value is not None:

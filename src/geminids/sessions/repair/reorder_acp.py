@@ -29,10 +29,10 @@ def in_true_order(messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
     the model made it.
 
     Only sessions that were recorded over ACP (the CLI's JSON-RPC protocol) change. In their files,
-    one message contains the tool calls of the whole session, because two parts of the CLI write to
-    the file: one writes the answers and the results of tools, and the other writes the tool calls
-    (seen in 0.61.0, not in 0.41.2). For refused calls and calls of unknown tools, the file has only
-    the results.
+    one message contains the tool calls of the whole session (seen in 0.61.0, not in 0.41.2). The
+    reason is that two parts of the CLI write to the file: one writes the answers and the results of
+    tools, the other writes the tool calls. For refused calls and calls of unknown tools, the file
+    contains only the results.
     """
     order = _CallPlacer()
     for message in messages:
@@ -108,8 +108,8 @@ class _CallPlacer:
         """Remember the tool calls in `message`, which contains those of the whole session. They are
         moved to their answers later.
 
-        The message is yielded only if it has new calls from before the answer `held`, and then with
-        only these calls.
+        Some of these calls may be new and older than the answer `held`. Then yield the message with
+        only these calls. Otherwise, yield nothing.
         """
         self._gathered = message
         dropped: list[dict[str, Any]] = []
@@ -128,7 +128,8 @@ class _CallPlacer:
             yield _with_calls(message, dropped)
 
     def _keep_answers(self, message: StoredMessage) -> None:
-        """Add the results in `message` to the tool calls that are not yet in an answer.
+        """Keep the tool results in `message`: add each result to its tool call, if this call has
+        not yet been moved to another message.
 
         When the CLI resumes a session, it writes such a message with the results of all calls.
         """
@@ -153,7 +154,7 @@ class _CallPlacer:
 def _is_gathered(message: StoredMessage) -> bool:
     """Return whether this message contains the tool calls of a whole ACP session.
 
-    Such a message has only tool calls. An answer of the model also has a number of tokens.
+    Such a message contains only tool calls. An answer of the model also contains token counts.
     """
     if message.type != "gemini" or message.tokens is not None or message.thoughts:
         return False
@@ -257,8 +258,8 @@ def _checkpoint(messages: list[StoredMessage]) -> bytes:
 def _append(file: Path, line: bytes, *, whole: bool) -> None:
     """Append a line to the file with one write.
 
-    `whole` is True if the file ends with a line break. If it is False, because a process was
-    killed, a line break is written first.
+    `whole` is True if the file ends with a line break. If it is False, because a process was killed
+    while it was writing, a line break is written first.
     """
     fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     with os.fdopen(fd, "ab", buffering=0) as out:

@@ -99,9 +99,9 @@ def rescue(
 
 def _sources(info: SessionInfo) -> list[Path]:
     """Return all files that can contain messages of a session: its own file, other files with the
-    same session id, and files that the CLI renamed.
+    same session id, and copies that the CLI renamed.
 
-    The CLI renames a file to `.unreadable-…` if it cannot read it.
+    The CLI renames a session file to `.unreadable-…` if it cannot read the file.
     """
     first = Path(info.file)
     try:
@@ -122,8 +122,10 @@ def _destination(
     environ: Mapping[str, str] | None,
     places: Places | None,
 ) -> tuple[Path, str | None]:
-    """Return the folder for the new session file, and the path of the project that the folder
-    belongs to (None if it is unknown).
+    """Return the folder for the new session file, and the path of the project that this folder
+    belongs to (None if the project is unknown).
+
+    Raises `SessionError` if there is no folder for the new session file.
     """
     parent = Path(info.file).parent
     own = parent if parent.name == "chats" else parent.parent
@@ -162,10 +164,10 @@ def fork(
     """Copy a session to a new session in the same project, and return a description of the new
     session.
 
-    If `at` is the id of a message, copy only the messages up to and including this one. The copy
-    has the same file format as the original, so that the same release of the CLI can resume it.
-    Raises `SessionError` if there is no message with the id `at`, or if the copy would have no
-    message that the CLI can resume.
+    If `at` is the id of a message, copy only the messages up to and including this message. The
+    copy has the same file format as the original, so that the same release of the CLI can resume
+    the copy. Raises `SessionError` if there is no message with the id `at`, or if the copy would
+    have no message that the CLI can resume.
     """
     source = load(session, project, home=home, environ=environ, places=places)
     messages = _up_to(source, at)

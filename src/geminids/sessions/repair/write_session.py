@@ -69,9 +69,9 @@ def answered_once(messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
     """Yield the messages without duplicate tool results: a message is left out if an earlier
     message already has all its results.
 
-    Since 0.54, the CLI stores each result twice: in its tool call, and as a separate message. When
-    the CLI resumes a session, it makes a message from the result in the call. Without this
-    function, the API would receive two results for one call.
+    Since 0.54, the CLI stores each tool result twice: in the tool call, and as a separate message.
+    When the CLI resumes a session, it also makes a message from the result in the tool call.
+    Without this function, the API would receive two results for one call.
     """
     answered: set[str] = set()
     for message in messages:
@@ -88,7 +88,7 @@ def answered_once(messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
 
 
 def _answered_id(part: Any) -> str | None:
-    """Return the id of the tool call whose result is in this content part. None if the part
+    """Return the id of the tool call whose result is in this content part. Return None if the part
     contains no result.
     """
     response = part.get("functionResponse") if isinstance(part, dict) else None

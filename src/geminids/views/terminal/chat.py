@@ -35,8 +35,8 @@ _SUBJECTS = 3
 class ChatView(TerminalView):
     """Shows one turn of a chat.
 
-    `asked` has the ids of all permission requests of the turn, `thoughts` all thoughts of the
-    model.
+    `asked` contains the ids of all permission requests of the turn. `thoughts` contains all
+    thoughts of the model in the turn.
     """
 
     within = "chat"
@@ -77,7 +77,7 @@ class ChatView(TerminalView):
         self._screen.flush()
 
     def end_question(self) -> None:
-        """Write an empty line below a permission request that was answered."""
+        """End a permission request: write an empty line below it."""
         self._screen.gap()
         self._screen.flush()
 

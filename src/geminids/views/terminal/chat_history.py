@@ -1,4 +1,5 @@
-"""Format what a chat shows between its turns: tokens and cost, thoughts, and the last question."""
+"""Format what a chat shows between its turns: its tokens and cost, the thoughts of the model, and
+the last prompt and answer of a resumed session."""
 
 from __future__ import annotations
 
@@ -57,8 +58,8 @@ def cost(turns: Sequence[Usage], costs: Sequence[Cost] = (), unused: Sequence[in
 
 def _total(costs: Sequence[Cost]) -> Cost:
     """Return the sum of the costs of all turns. The sum is exact only if all costs are exact."""
-    # Leave out unknown costs, for example of a turn without requests; the sum is an estimate then.
-    # A turn with a missing price is not left out: it makes the sum unknown.
+    # Leave out unknown costs, for example of a turn without requests. The sum is then an estimate.
+    # Do not leave out a turn whose price is missing: the sum is then unknown.
     known = [cost for cost in costs if cost.basis != "unknown" or cost.unpriced]
     paid, listed = [cost.usd for cost in known], [cost.list_price for cost in known]
     return Cost(

@@ -40,7 +40,8 @@ def is_cut(asked: PermissionAsked) -> bool:
 def choices(
     asked: PermissionAsked, *, more: bool = False, reason: bool = False, within: str = "chat"
 ) -> Iterator[Text]:
-    """Yield a line with the keys for the answer and, if offered, a line that explains "always".
+    """Yield a line with the keys for the answer. If the answer "always" is possible, also yield a
+    line that explains it.
 
     `more` adds the key that shows all lines of the request. `reason` adds the key that denies the
     request with a reason. `within` says how long the answer "always" is valid: for this "chat" or
@@ -106,7 +107,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _display_path(path: str, cwd: str | None) -> str:
-    """Return a path relative to the folder `cwd`. If the path is outside of `cwd`, return the full
+    """Return a path relative to the folder `cwd`. If the path is outside `cwd`, return the full
     path."""
     full = os.path.normpath(os.path.join(cwd, path)) if cwd else path
     if cwd and os.path.commonpath((full, cwd)) == cwd:

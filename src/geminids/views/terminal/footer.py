@@ -32,7 +32,7 @@ _MAX_FULL_ID_LENGTH = 35
 class RunFacts:
     """What the footer needs besides the event `Finished`: options, and facts from earlier events.
 
-    `answered` is True if the model has answered something.
+    `answered` is True if the model has sent any text, thought or tool call.
     """
 
     offline: bool = False
@@ -154,7 +154,8 @@ def resume_command_line(command: str, session_id: str, *, offline: bool, home: s
 def _transcript(session_id: str, facts: RunFacts) -> str:
     """Return the command that shows the transcript of the session.
 
-    Of a long session id, the command contains only the start, which is enough to find the session.
+    A long session id is shortened to its first eight characters, which are enough to find the
+    session.
     """
     words = [
         "geminids",

@@ -30,14 +30,14 @@ _ASCII = str.maketrans(
 
 
 class Screen:
-    """Collects lines, text and a status line, and writes them to a terminal or a file in `flush`.
+    """Collects lines, text and a status line. `flush` writes them to a terminal or a file.
 
     If the program that reads the output has ended, `flush` raises `BrokenPipeError` once. For
     another problem, such as a full disk, it raises another OSError once.
 
     The status line is drawn below the text, and then the cursor moves back to the end of the text.
-    So text can be written at any time, and the status line is erased by erasing everything after
-    the cursor.
+    So text can be written at any time. To erase the status line, everything after the cursor is
+    erased.
     """
 
     def __init__(self, file: IO[str], *, terminal: bool | None = None, width: int | None = None) -> None:
@@ -128,8 +128,7 @@ class Screen:
         self._shown = drawn
 
     def flush(self) -> None:
-        """Write everything that was collected since the last call. All of it is written in one
-        step."""
+        """Write everything that was collected since the last call, in one step."""
         text = "".join(self._out)
         self._out.clear()
         if not text or self._is_closed:

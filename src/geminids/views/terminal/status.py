@@ -1,5 +1,7 @@
-"""Derive from the events of a run what the run is doing now, and for how long. The status line
-shows this."""
+"""Track what a run is doing now, and for how long, from the events of the run.
+
+The status line of the terminal shows the result.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ class Status:
         """Update the activity after an event.
 
         `now` is the time in seconds. If several `Text` events arrive together, it is enough to call
-        this for the last one.
+        this method for the last one.
         """
         if isinstance(event, Notice):
             self._update_from_notice(event, now)
@@ -95,7 +97,7 @@ class Status:
     def activity(self, now: float) -> RunActivity | None:
         """Return what the run is doing at the time `now`.
 
-        Return None while the model's text arrives and after the end of the run.
+        Return None while the model's text arrives, and after the run has ended.
         """
         if self._is_finished:
             return None
@@ -114,8 +116,8 @@ class Status:
     def _tool_activity(self, now: float) -> RunActivity:
         """Return the activity "running <tool>" for the tool that the run waits for.
 
-        If several tools are running, this is the first one that does not itself wait for another
-        running tool. A tool that runs a subagent waits for the tools of that subagent.
+        A tool that runs a subagent waits for the tools of that subagent. So if several tools are
+        running, choose the first tool that does not wait for another one.
         """
         parents = {tool.parent for tool in self._tools.values()}
         leaves = [tool for tool in self._tools.values() if tool.id not in parents]

@@ -32,7 +32,7 @@ __all__ = ["TerminalView"]
 _MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "denied": ("⊘", "yellow"), "cancelled": ("◌", "dim")}
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_FRAMES = "|/-\\"
-# The codes of notices about a failed request that the CLI does not retry again.
+# The codes of notices about a failed request that the CLI does not retry any more.
 _FAILED_REQUEST = ("api_error", "gave_up")
 _OFFLINE = "offline: the answers come from a script, not from a model; the CLI and its tools are real"
 
@@ -68,7 +68,7 @@ class TerminalView:
 
     @property
     def live(self) -> bool:
-        """Whether there is a status line, so that `tick` must be called."""
+        """Whether the screen has a status line. If it has one, `tick` must be called regularly."""
         return self._screen.live
 
     def show(self, *events: Event) -> None:
@@ -212,7 +212,8 @@ class TerminalView:
         return Styled.assemble((f"{frame} ", "cyan"), text, (time_spent, "dim"))
 
     def _fitting(self, title: str, before: int, after: str) -> Styled:
-        """Truncate the title, so that `before` columns, the title and `after` fit in one line."""
+        """Truncate the title so that it fits in one line, with `before` columns to its left and the
+        text `after` to its right."""
         styled = Styled(title)
         if self._screen.width is not None:
             styled.truncate(max(self._screen.width - before - cell_len(after), 8), overflow="ellipsis")

@@ -119,8 +119,8 @@ def _diff(diff: str) -> str:
 def _image(media: Media) -> str:
     """Return the HTML for an image in a prompt.
 
-    Only images of types that cannot contain scripts are shown. For any other file, show only its
-    type.
+    An image is shown if its type cannot contain scripts and the image is not too large. Otherwise,
+    only the type of the file is shown.
     """
     fits = media.media_type in _IMAGES and len(media.data) <= _MAX_IMAGE_LENGTH
     if fits and _BASE64.fullmatch(media.data):
@@ -129,9 +129,9 @@ def _image(media: Media) -> str:
 
 
 def _render_markdown(text: str) -> str:
-    """Convert Markdown to HTML: code blocks, inline code, bold text and headings.
+    """Convert these parts of Markdown to HTML: code blocks, inline code, bold text and headings.
 
-    Links remain text.
+    All other parts, such as links, stay as they are, with HTML escaped.
     """
     shown, at = [], 0
     text = clean(text).strip("\n")

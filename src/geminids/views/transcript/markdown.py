@@ -23,8 +23,8 @@ from geminids.views.transcript.transcript import MARKS, tool_facts, turn_summary
 
 __all__ = ["markdown"]
 
-# The line that starts or ends a code block (a fence). A fence of tildes counts only without indent:
-# an indented line may be part of a paragraph, where tildes have no meaning.
+# A fence: the line that starts or ends a code block. A line of tildes is a fence only if it is not
+# indented. An indented line may be part of a paragraph, where tildes have no meaning.
 _FENCE = re.compile(r"( *)(`{3,})[^`]*|()(~{3,}).*")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _SPAN = re.compile(r"`[^`]*`")
@@ -34,7 +34,8 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~])")
 def markdown(title: str, facts: str, entries: Iterable[TranscriptEntry]) -> Iterator[str]:
     """Yield the parts of the Markdown document for a session. `facts` is the line below the title.
 
-    The text of a session cannot end our code blocks and collapsed parts, and cannot add HTML.
+    The text of the session is made safe: it cannot end our code blocks or collapsed parts, and
+    cannot add HTML.
     """
     yield f"# {_plain(title)}\n\n{_plain(facts)}\n"
     for entry in entries:
@@ -80,7 +81,8 @@ def _fold(summary: str, inner: Iterable[str], *, code: bool = False) -> Iterator
 def _fenced(kind: str, text: str) -> str:
     """Return `text` as a code block of the language `kind`.
 
-    No line of the text can end the block.
+    The fences are longer than all groups of backticks in the text, so no line of the text ends the
+    block.
     """
     body = clean(text).strip("\n")
     longest = max((len(run) for run in re.findall("`+", body)), default=0)
@@ -110,9 +112,11 @@ def sanitised(text: str) -> str:
 
 
 def _mark_code(rows: list[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each line of a Markdown text, and whether it is in a code block.
+    """Yield each line of a Markdown text, and whether the line is in a code block.
 
-    If a code block without indent does not end, also yield a line that ends the block.
+    A code block starts and ends with a line of backticks or tildes (a fence). If the last fence of
+    a block is missing, the block ends with the text, and a closing fence is also yielded. But an
+    indented fence without a closing fence does not start a block.
     """
     at = 0
     while at < len(rows):
@@ -135,11 +139,12 @@ def _fence(row: str) -> tuple[str, str]:
 
 
 def _end_of(rows: list[str], start: int, indent: str, fence: str) -> int | None:
-    """Return the number of the line that ends the code block that begins at line `start`. Return
-    None if the code block does not end.
+    """Return the number of the line that ends the code block that starts at line `start`; None if
+    there is no such line.
 
-    An indented code block can be part of a list item. Such a code block must end before the first
-    line without the indent, because the list item ends there.
+    `indent` contains the spaces at the start of line `start`, and `fence` the backticks or tildes
+    after them. An indented code block may be part of a list item. Then it must end before the list
+    item ends, which is before the first line with a smaller indent.
     """
     closing = re.compile(rf"{indent or ' {0,3}'}{fence}{fence[0]}*[ \t]*")
     for number, row in enumerate(rows[start + 1 :], start + 1):

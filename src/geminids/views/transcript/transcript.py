@@ -66,7 +66,7 @@ def _extent(change: Change) -> str:
 
 
 class TranscriptView:
-    """Writes the entries of a session to a terminal, each as soon as `show` receives it.
+    """Writes the entries of a session to a terminal, each one as soon as `show` receives it.
 
     Without `full`, long outputs and diffs are shortened. The methods of this class raise
     `BrokenPipeError` if the program that reads the output has ended.
@@ -177,7 +177,8 @@ class TranscriptView:
     def _block(self, text: str, style: str, indent: int) -> None:
         """Show the first three lines of the output of a tool, or with `--full` all lines.
 
-        All lines are in one `Text` object, because one object for each line would be slow.
+        With `--full`, all lines are in one `Text` object, because one object for each line would be
+        slow.
         """
         if self._full:
             full_text = clean(text).strip("\n").expandtabs(4).replace("\n", "\n" + " " * indent)
@@ -204,7 +205,9 @@ class TranscriptView:
 
 
 def _without_head(diff: str) -> list[str]:
-    """Return the lines of a diff without those that contain the file name, because the line above
-    the diff already shows this name."""
+    """Return the lines of a diff without the lines that contain the file name.
+
+    The name is already shown above the diff.
+    """
     rows = clean(diff).strip("\n").expandtabs(4).split("\n")
     return [row for row in rows if not row.startswith(("Index: ", "=====", "--- ", "+++ "))]

@@ -58,7 +58,7 @@ def cost(row: UsageRow, digits: int = 2, at_least: str = "≥") -> str:
 
 
 def notes(report: Report) -> list[str]:
-    """Return the notes for a report. Each one is a paragraph."""
+    """Return the notes below a report, as a list of paragraphs."""
     paragraphs = []
     if report.unpriced:
         names = ", ".join(one_line(name, 80) for name in report.unpriced)
@@ -76,8 +76,11 @@ def notes(report: Report) -> list[str]:
 
 
 def _beyond_session_files(total: UsageRow) -> list[str]:
-    """Return notes about the requests that are not in session files: how many of them the report
-    includes or, if it includes none, which requests are missing."""
+    """Return notes about the requests that are not in session files.
+
+    The notes say how many of these requests the report includes. If it includes none, they say
+    which requests are missing.
+    """
     digits = money_digits(total)
     outside = (
         "requests outside the conversation (model router, web search, web fetch, compression, loop checks)"

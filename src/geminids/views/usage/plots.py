@@ -78,7 +78,11 @@ def bars(report: Report, key: Key) -> Iterator[str]:
 
 
 def _every_day(days: set[str]) -> list[str]:
-    """Return all days from the first to the last of `days`, including days without usage."""
+    """Return all days from the first to the last of `days`, including days without usage.
+
+    If there are too many days for a chart, return a list of empty strings: the caller needs only
+    the length of this list.
+    """
     known_days = sorted(day for day in days if day[:1].isdigit())
     if not known_days:
         return sorted(days)
@@ -91,10 +95,10 @@ def _every_day(days: set[str]) -> list[str]:
 
 
 def _models_by_cost(report: Report) -> list[str]:
-    """Return the names of the models, the one with the highest cost first.
+    """Return the names of the models that have a cost, the one with the highest cost first.
 
-    If there are more than six models, the last name is `others`, which stands for all models that
-    are not named.
+    If there are more than six, the last name is `others`. It stands for all models that are not in
+    the list.
     """
     rows = sorted(group_usage(report.used, ("model",)), key=lambda row: row.usd, reverse=True)
     names = [row.keys[0] for row in rows if row.usd]
@@ -160,8 +164,9 @@ def _chart(
 
 
 def _round_up(value: float) -> float:
-    """Return the top of a chart's scale: `value`, rounded up to a number with at most two digits
-    other than 0. A quarter of this number is a round number too, because the scale has four steps.
+    """Return the top of a chart's scale: the next round number that is not smaller than `value`.
+
+    The scale has four steps. So a quarter of the result is a round number too.
 
     >>> _round_up(0.35), _round_up(71.0), _round_up(12.9), _round_up(0)
     (0.4, 80.0, 16.0, 1.0)

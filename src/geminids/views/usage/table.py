@@ -33,7 +33,8 @@ _MAX_TROUBLES = 5
 
 
 def print_report(screen: Screen, report: Report) -> None:
-    """Print the table, the chart, the notes, and the files that could not be read."""
+    """Print the table, the chart, the notes, and the names of the files that could not be read
+    completely."""
     at_least = "≥" if screen.unicode else ">="
     _print_table(screen, report, at_least)
     if screen.width is not None and screen.width >= _MIN_CHART_WIDTH and report.by and report.used:
@@ -55,8 +56,8 @@ def _print_table(screen: Screen, report: Report, at_least: str) -> None:
     screen.line(Text(_joined(heads, widths, keys), "bold"))
     previous = ""
     for line in lines[:-1]:
-        # In a terminal, do not repeat the first key if it is that of the line before. In a pipe,
-        # each line is complete.
+        # In a terminal, do not repeat the first key if the line before has the same one. In a
+        # pipe, each line is complete.
         is_repeated = keys > 1 and line[0] == previous and screen.width is not None
         previous = line[0]
         screen.line(Text(_joined(["", *line[1:]] if is_repeated else line, widths, keys)))
@@ -64,7 +65,7 @@ def _print_table(screen: Screen, report: Report, at_least: str) -> None:
 
 
 def _fitting(report: Report, width: int | None, at_least: str) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and the lines of the table, shortened so that they fit the width.
+    """Return the headings and the lines of the table, shortened so that they fit `width` columns.
 
     If `width` is None (in a pipe), nothing is shortened.
     """

@@ -47,9 +47,10 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the report: sums over all requests with these `keys`, such as a day and a model.
 
     `usd` is the cost of the requests whose price is known; `unpriced` is the number of the other
-    requests. The sums include requests outside the conversation and requests whose answers the CLI
-    did not use. The fields `other_…` and `discarded_…` contain the sums of only these two kinds of
-    requests. `unknown_requests` is the number of requests whose tokens are unknown.
+    requests. The fields `other_…` are sums over only the requests outside the conversation. The
+    fields `discarded_…` are sums over only the requests whose answers the CLI did not use. The
+    other sums include both kinds. `unknown_requests` is the number of requests whose tokens are
+    unknown.
     """
 
     keys: tuple[str, ...]
@@ -162,8 +163,8 @@ def used(
             sums[0] += 1
             sums[1] += tokens.input
             sums[2] += tokens.output
-            # If a request has more cached than input tokens, its file has an error. Correct it
-            # here, because it would no longer be visible in the sum.
+            # If a request has more cached than input tokens, its file has an error. Correct the
+            # error here, because it would not be visible in the sum.
             sums[3] += min(tokens.cached, tokens.input)
             sums[4] += tokens.thinking
             sums[5] += tokens.tool
@@ -239,10 +240,9 @@ def _price_tally(
 
 
 class _DayLookup:
-    """Finds the day of a request in local time, and its day in UTC. The price depends on the day in
-    UTC.
+    """Finds the day of a request in local time, and its day in UTC.
 
-    The results are cached by minute.
+    The price of a request depends on the day in UTC. The results are cached by minute.
     """
 
     def __init__(self, zone: tzinfo | None = None) -> None:

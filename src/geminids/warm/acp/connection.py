@@ -1,6 +1,7 @@
 """Exchange JSON-RPC messages with one ACP process.
 
-We send requests, and receive their answers. The agent sends updates, and requests of its own.
+We send requests and receive their answers. The agent in the process sends updates and its own
+requests.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class RpcFailed(Exception):
 
 
 class PendingRequest:
-    """A request that we have sent. It contains the answer as soon as that has arrived."""
+    """A request that we have sent. When the answer has arrived, `result` returns it."""
 
     def __init__(self) -> None:
         self._done = anyio.Event()
@@ -67,7 +68,11 @@ class PendingRequest:
         await self._done.wait()
 
     def result(self) -> msgspec.Raw:
-        """Return the result of the request. Raises `ProcessGone` or `RpcFailed`."""
+        """Return the result of the request. Call this only after `wait`.
+
+        Raises `RpcFailed` if the CLI answered with an error, and `ProcessGone` if no answer will
+        come.
+        """
         if self._answer is None:
             raise ProcessGone
         if self._answer.error is not None:
@@ -108,7 +113,11 @@ class AcpConnection:
         return pending
 
     async def call(self, call: Call | str) -> msgspec.Raw:
-        """Send a request and wait for its result. Raises `ProcessGone` or `RpcFailed`."""
+        """Send a request, wait for the answer, and return the result.
+
+        Raises `RpcFailed` if the CLI answers with an error, and `ProcessGone` if the process ends
+        before it answers.
+        """
         pending = self.begin(call)
         await pending.wait()
         return pending.result()
@@ -172,7 +181,7 @@ class AcpConnection:
                 self._send(encode_error(message.id, _METHOD_NOT_FOUND, text))
 
     def close(self) -> None:
-        """Close the connection. Every open request raises `ProcessGone`."""
+        """Close the connection. Every call that still waits for an answer raises `ProcessGone`."""
         self.closed = True
         unanswered, self._pending = self._pending, {}
         for pending in unanswered.values():

@@ -20,9 +20,10 @@ __all__ = ["WarmSources"]
 
 
 class WarmSources:
-    """Emits the events that come from a turn's ACP updates and from its journal, in one order.
+    """Merges the events of a turn's ACP updates and of its journal into one sequence, and emits
+    them.
 
-    `updates` and `journal_translator` contain the state of the turn.
+    The translators `updates` and `journal_translator` contain the state of the turn.
     """
 
     def __init__(self, session: AcpSession, options: Options, recorder: RunRecorder) -> None:
@@ -58,7 +59,8 @@ class WarmSources:
     def add_updates(self, events: list[Event]) -> None:
         """Emit events of ACP updates.
 
-        The event of a tool call's end waits until the journal contains the call's result.
+        The event that reports the end of a tool call is held back until the journal contains the
+        call's result, but only for a short time.
         """
         ends = self.updates.tools_ended
         self._merge.add(events)
@@ -66,13 +68,16 @@ class WarmSources:
             self.journal.look()
 
     def finish(self) -> None:
-        """Read the data that is still in the journal, after the end of the turn."""
+        """After the end of the turn, read the rest of the journal and emit the last events."""
         self.journal.look()
         self._merge.add(self.updates.finish())
         self.journal.finish()
 
     def release(self) -> None:
-        """Emit all events that still wait for the journal."""
+        """Emit all events that are held back until the journal contains a result.
+
+        Call this at the end: the events are emitted even if the result is still missing.
+        """
         self._merge.release(now=True)
 
     def _emit(self, events: list[Event], size: int = 0) -> None:
@@ -80,10 +85,11 @@ class WarmSources:
         self._recorder.emit(events, size)
 
     def _with_reason(self, event: Event) -> Event:
-        """If the event reports a call that a rule denied, put our reason before the CLI's error.
+        """Return the event. If it reports a call that a rule denied, put our reason before the
+        CLI's error.
 
-        The reason depends on the arguments of the call. An event without these arguments, and any
-        other event, is returned unchanged.
+        Our reason depends on the arguments of the call, so an event without arguments is returned
+        unchanged. All other events are returned unchanged too.
         """
         if type(event) is not ToolFinished or event.status != "denied" or event.input is None:
             return event

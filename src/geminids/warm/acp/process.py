@@ -1,4 +1,6 @@
-"""One `gemini --acp` process: it serves sessions, and ends together with everything it started."""
+"""One `gemini --acp` process. It serves sessions. When it ends, all processes that it started end
+too.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +53,13 @@ class TurnListener(Protocol):
 _EMPTY_SESSION_SIZE = 64 * 1024
 _PING = "_geminids/ping"
 _LONGEST_STDERR_LINE = 1024 * 1024
-# After the process has exited, read its pipes for at most this many seconds: a tool may hold them
-# open.
+# After the process has exited, read its pipes for at most this many seconds: a tool may keep the
+# pipes open.
 _DRAIN = 0.3
 
 
 class WarmProcess:
-    """A CLI process that stays alive and serves sessions. `serve` runs it to its end."""
+    """A CLI process that stays alive and serves sessions. `serve` runs until the process ends."""
 
     def __init__(self, plan: WarmPlan, cli: SpawnedCli, *, grace: float, line_limit: int) -> None:
         self.plan = plan
@@ -90,7 +92,7 @@ class WarmProcess:
         self._session_lock = anyio.Lock()
 
     def mask(self, secrets: frozenset[str]) -> None:
-        """Mask these secrets too, in the texts that come from this process.
+        """Also mask `secrets` in the texts that come from this process.
 
         This is needed because chats that share the process may have different keys.
         """
@@ -106,7 +108,9 @@ class WarmProcess:
         return self._stderr.tail
 
     async def serve(self) -> None:
-        """Run the process until it exits or `stop` is called, then end everything it started."""
+        """Run the process until it exits or `stop` is called. Then end all processes that it
+        started.
+        """
         child = self._child
         try:
             async with anyio.create_task_group() as tasks:
@@ -149,23 +153,29 @@ class WarmProcess:
                     ):
                         file.unlink()
         except OSError:
-            return  # harmless: the files only take space
+            return  # harmless: the files only use disk space
 
     async def open(self) -> None:
-        """Wait until the CLI has answered `initialize`. Raises `ProcessGone` or `RpcFailed`."""
+        """Wait until the CLI has answered `initialize`, the first request.
+
+        Raises `RpcFailed` if the CLI answers with an error, and `ProcessGone` if the process ends
+        before it answers.
+        """
         if self._initialize is None:
             initialize = Initialize(client_info=ClientInfo(name="geminids", version=__version__))
-            # Send it only once. If this caller is cancelled, others still wait for the answer.
+            # Send `initialize` only once: if this caller is cancelled, others still wait for it.
             self._initialize = self.connection.begin(initialize)
         await self._initialize.wait()
         self._initialize.result()
 
     async def new_session(self, cwd: str, token: str | None = None) -> NewSessionResult:
-        """Open a session in the folder `cwd`. Its requests carry `token`, if there is one.
+        """Open a session in the folder `cwd`, and return the CLI's answer.
 
-        Sessions are opened one after the other, because CLI 0.61.0 answers only eight of thirty
-        requests that arrive at the same time, and never the others. Raises `ProcessGone` or
-        `RpcFailed`.
+        If `token` is not None, the session signs in with it. Sessions are opened one after the
+        other: of 30 requests at the same time, CLI 0.61.0 answers only 8.
+
+        Raises `RpcFailed` if the CLI answers with an error, and `ProcessGone` if the process ends
+        before it answers.
         """
         async with self._session_lock:
             self.sessions += 1
@@ -176,7 +186,7 @@ class WarmProcess:
     async def is_responsive(self, timeout: float = 5.0) -> bool:
         """Return whether the process answers within `timeout` seconds.
 
-        We call an unknown method, which causes no work for the CLI.
+        The test calls an unknown method, which causes no work for the CLI.
         """
         with anyio.move_on_after(timeout):
             try:
@@ -225,7 +235,7 @@ class WarmProcess:
         self._shutdown.set()
 
     async def wait_gone(self) -> None:
-        """Wait until the process, and everything that it started, has ended."""
+        """Wait until the process, and all processes that it started, have ended."""
         await self._gone.wait()
 
     async def _read(self, done: anyio.Event) -> None:

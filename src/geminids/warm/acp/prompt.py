@@ -31,11 +31,12 @@ from geminids.options import Options
 __all__ = ["encode_prompt", "is_command"]
 
 # The CLI's ACP server runs a prompt such as `/memory` or `$extensions install ...` as a command
-# (acpCommandHandler.ts). It removes whitespace (as JavaScript defines it), also after the `/` or
-# `$`: `/ help` is a command. It inserts a space before a link: `/help@a.txt` is a command too.
+# (acpCommandHandler.ts). It removes whitespace (as JavaScript defines it) before and after the `/`
+# or `$`, so `/ help` is a command. It inserts a space before a link, so `/help@a.txt` is a command
+# too.
 _COMMAND = re.compile(r"[\s\ufeff]*[/$][\s\ufeff]*[A-Za-z][\w-]*([\s\ufeff@]|\Z)")
-# This invisible character before a command makes it text. It is not whitespace, so the server does
-# not remove it.
+# If this invisible character is put before a command, the server treats the command as plain text.
+# The character is not whitespace, so the server does not remove it.
 _GUARD = "\u2060"
 # This is how the CLI finds `@path` in the prompt of a headless run (atCommandProcessor.ts).
 _AT = re.compile(r'(?<!\\)@((?:"[^"]*"|\\.|[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))+)')
@@ -102,10 +103,10 @@ def _embedded(block: Content, number: int) -> Content:
 
 
 def _with_links(words: str, cwd: str, roots: Sequence[str]) -> Iterator[str | ResourceLink]:
-    """Replace each `@path` of an existing file with a link. The CLI then inserts the file.
+    """Yield the pieces of a prompt: text, and a link in place of each `@path` of an existing file.
 
-    A path outside the folders of the run stays text, as in a headless run, because the CLI would
-    ask for permission to read that file.
+    The CLI inserts the content of a linked file. A path outside the folders of the run stays text,
+    as in a headless run, because the CLI would ask for permission to read that file.
     """
     position = 0
     for match in _AT.finditer(words):
@@ -144,7 +145,7 @@ def _attachments(options: Options) -> Iterator[Content]:
 
 
 def _decode_text(data: bytes) -> str:
-    """Decode a text file as the CLI does: by its byte order mark, or else as UTF-8."""
+    """Decode a text file as the CLI does: by its byte order mark, or as UTF-8 if it has none."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return data.decode(encoding, "replace")

@@ -48,7 +48,7 @@ class PromptAnswer:
         self.stderr: list[str] = []
 
     def receive(self, pending: PendingRequest) -> list[Event]:
-        """Store the answer, or the fact that there will be none. Return notices to emit."""
+        """Store the CLI's answer, or the reason why there is none. Return the notices to emit."""
         try:
             self.stopped = prompt_result(pending.result())
         except RpcFailed as failed:
@@ -120,10 +120,11 @@ async def cancel_prompt(
 ) -> list[Ended]:
     """Cancel the prompt, wait for the CLI's answer, then end the shells of the turn.
 
-    The wait takes at most `options.grace` seconds. `shells_since` is the start time of the oldest
-    shell that still runs, or None if none runs. `sent_at` is the time at which the prompt was sent.
-    Both are Unix times. Shells of earlier turns, which run in the background, continue. Return the
-    processes that were ended.
+    Wait at most `options.grace` seconds. Return the processes that were ended. Shells of earlier
+    turns, which run in the background, continue.
+
+    `shells_since` is the start time of the turn's oldest running shell, or None if no shell is
+    running. `sent_at` is the time at which the prompt was sent. Both are Unix times.
     """
     session.process.connection.notify(Cancel(session_id=session.session_id))
     until = time.monotonic() + options.grace

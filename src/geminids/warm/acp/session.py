@@ -33,7 +33,7 @@ class AcpSession(msgspec.Struct):
     model: str | None = None
     """The model that `set_model` has set. None means `default_model`."""
     is_model_known: bool = True
-    """False while a change of the model is not confirmed by the CLI."""
+    """False while the CLI has not confirmed a change of the model."""
     journal: Path | None = None
     is_broken: bool = False
     """Whether the session cannot be used any more, for example because the CLI ignored a cancel."""
@@ -43,7 +43,7 @@ class AcpSession(msgspec.Struct):
         return self.process.alive and not self.is_broken
 
     def find_journal(self, home: str) -> Path | None:
-        """Return the path of the session's file, or None until the CLI has created it."""
+        """Return the path of the session's file. Return None if the CLI has not created it yet."""
         if self.journal is None:
             self.journal = journal_of(self.session_id, self.cwd, home=home, environ=self.process.plan.env)
         return self.journal
@@ -57,7 +57,9 @@ class AcpSession(msgspec.Struct):
             self.model, self.is_model_known = model, True
 
     async def set_mode(self, mode: str) -> None:
-        """Use this approval mode. Raises `GeminidsError` if the folder does not allow it."""
+        """Use this approval mode. Raises `GeminidsError` if the CLI rejects the mode for the
+        folder.
+        """
         try:
             await self.process.connection.call(SetMode(session_id=self.session_id, mode_id=mode))
         except RpcFailed as failed:

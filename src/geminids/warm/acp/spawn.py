@@ -1,6 +1,7 @@
 """Start a `gemini --acp` process.
 
-This module imports no event loop, so that the CLI loads while Python still imports modules.
+This module imports no event loop. So the CLI starts early, and loads while Python imports the event
+loop.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ __all__ = ["SpawnedCli", "idle_dir", "spawn_warm"]
 class SpawnedCli(msgspec.Struct, frozen=True):
     """A CLI process that was started.
 
-    `mark` is a value in the environment of the CLI and of all processes that it starts. `scratch`
-    is the folder with private files of the process.
+    `mark` identifies the CLI and all processes that it starts: all have it in their environment.
+    `scratch` is the folder with private files of the process.
     """
 
     child: Child
@@ -36,13 +37,14 @@ class SpawnedCli(msgspec.Struct, frozen=True):
 def idle_dir() -> Path:
     """Return the working folder of warm processes.
 
-    It is always the same, because the CLI stores every folder in which it was started.
+    All warm processes use the same folder, because the CLI stores the path of every folder in which
+    it was started.
     """
     return Places.of().root / "warm" / "idle"
 
 
 def spawn_warm(plan: WarmPlan) -> SpawnedCli:
-    """Start the CLI of a plan. Raises `OSError` if that fails."""
+    """Start the CLI with the values of a plan. Raises `OSError` if it cannot be started."""
     mark, scratch = new_mark(new_run_id()), Scratch(Places.of())
     idle = private_dir(idle_dir())
     guard_run(mark)
@@ -58,9 +60,11 @@ def spawn_warm(plan: WarmPlan) -> SpawnedCli:
 def _own_home(plan: WarmPlan, scratch: Scratch) -> dict[str, str]:
     """Copy the private home for this process, if each of its sessions signs in with its own token.
 
-    Return the environment variable with the path of the copy; an empty dict if no copy is needed.
-    The copy is needed because the CLI rewrites the home's settings file when a session signs in,
-    and another process could then read an incomplete file.
+    The CLI rewrites the home's settings file when a session signs in. If two processes shared the
+    home, one could read an incomplete file.
+
+    Return the environment variable with the path of the copy, or an empty dict if no copy is
+    needed.
     """
     if not plan.signs_in_sessions:
         return {}

@@ -66,7 +66,7 @@ class Account:
                 and message.outcome == "failed"
                 and not stopped
             ):
-                # The owner could not open a session, and the prompt was not sent.
+                # The owner daemon could not open a session, and the prompt was not sent.
                 self.cold = message.reason or "no session could be opened"
             if self.cold is not None:
                 break

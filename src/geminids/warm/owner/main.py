@@ -1,6 +1,6 @@
 """The owner daemon: it has one pool of warm processes and serves runs over a socket.
 
-It ends when it has had no run for some time.
+It ends when it has had no run for a certain time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["Owner", "main"]
 
 _KEEP = 300.0
 _LOOK = 0.2
-# When the owner ends, clients have this many seconds to read their results. A client that does not
-# read must not keep the owner alive.
+# When the owner daemon ends, clients have this many seconds to read their results. A client that
+# does not read must not keep the daemon alive.
 _PATIENCE = 15.0
 _SHORTEST = 0.1
 _LOG_LIMIT = 64 * 1024
@@ -37,7 +37,7 @@ _LOG_LIMIT = 64 * 1024
 class Owner:
     """The daemon that serves runs of other processes, with a pool of warm processes.
 
-    `leave` ends it after its last run, `end` ends it at once.
+    `leave` ends the daemon after its last run. `end` ends it at once.
     """
 
     def __init__(self, place: OwnerPlace, listener: socket.socket, lock: FileLock) -> None:
@@ -75,7 +75,7 @@ class Owner:
     def leave(self) -> None:
         """Release the socket, so that another owner daemon can start.
 
-        Current runs continue to their end.
+        Current runs continue to their end. Then this daemon ends.
         """
         listener, self._listener = self._listener, None
         if listener is None:
@@ -93,8 +93,8 @@ class Owner:
     def began(self, keep: float) -> None:
         """Record that a run begins.
 
-        `keep` is how many seconds the owner daemon waits for a next run after this one, before it
-        ends.
+        `keep` is a number of seconds. If no other run begins within this time after the run's end,
+        the owner daemon ends.
         """
         self.runs += 1
         self._keep = self.pool.idle = max(keep, _SHORTEST)
@@ -164,10 +164,10 @@ class Owner:
                 self.end()
 
     async def _watch_idle(self) -> None:
-        """End the owner daemon when it has had no run for some time.
+        """End the owner daemon when it has had no run for a certain time.
 
-        Also end it, after its last run, if its socket was removed, because no client can connect
-        then.
+        If the daemon's socket was removed, no client can connect any more. The daemon then ends
+        after its last run.
         """
         while True:
             await anyio.sleep(min(_LOOK, self._keep / 4))
@@ -187,7 +187,7 @@ class Owner:
 def main() -> None:
     """Become the owner daemon, which serves runs of other processes.
 
-    If there is an owner daemon already, exit.
+    If an owner daemon already exists, return at once.
     """
     place = OwnerPlace(Places.of())
     place.check()
@@ -196,8 +196,8 @@ def main() -> None:
         return
     if place.log.exists() and place.log.stat().st_size > _LOG_LIMIT:
         os.truncate(place.log, 0)
-    # Clients send their environment, which contains keys. It stays in memory while their runs last,
-    # so no other process may read the memory.
+    # Clients send their environment, which contains keys. The environment stays in memory until
+    # their runs end, so no other process may read the memory.
     protect_command()
     listener = place.listen()
     owner = Owner(place, listener, lock)
@@ -219,13 +219,13 @@ def _umask() -> int:
 def _log(event: str) -> None:
     """Write one line to stderr, which is the owner's log: time, process id and event.
 
-    The content of a run is never written.
+    The log never contains the content of a run.
     """
     print(time.strftime("%Y-%m-%d %H:%M:%S"), f"owner {os.getpid()}", event, file=sys.stderr, flush=True)
 
 
 def _where(error: BaseException) -> str:
-    """Return the type and the place of an error.
+    """Return the type of an error, and the file and line that raised it.
 
     The message of the error is not included, because it could contain secrets.
     """

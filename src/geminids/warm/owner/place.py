@@ -1,4 +1,4 @@
-"""The socket of the owner daemon, and a check of the process at its other end.
+"""Create the socket of the owner daemon, connect to it, and check the process at the other end.
 
 The socket is in a folder that only the user who runs the daemon can enter.
 """
@@ -46,9 +46,9 @@ class OwnerPlace:
         self.log = self.folder / "owner.log"
 
     def check(self) -> None:
-        """Create the folder if it does not exist.
+        """Create the folder if it does not exist, and prevent access by other users.
 
-        Raises `GeminidsError` if it cannot be used, or belongs to another user.
+        Raises `GeminidsError` if the folder cannot be used, or belongs to another user.
         """
         if not hasattr(socket, "AF_UNIX"):
             raise GeminidsError("this system has no Unix sockets")
@@ -66,10 +66,10 @@ class OwnerPlace:
             os.chmod(self.folder, 0o700)
 
     def connect(self, timeout: float) -> socket.socket | None:
-        """Connect to the owner daemon. Return None if none listens at the socket.
+        """Connect to the owner daemon, and return the socket. Return None if there is no daemon.
 
-        `timeout` is in seconds. Raises `GeminidsError` if the daemon does not answer, or is a
-        process of another user.
+        `timeout` is in seconds. Raises `GeminidsError` if the connection fails or takes longer, or
+        if the daemon is a process of another user.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -89,9 +89,9 @@ class OwnerPlace:
         return sock
 
     def listen(self) -> socket.socket:
-        """Create the socket of an owner daemon.
+        """Create the socket of an owner daemon, and return it.
 
-        The socket gets its final name only when clients can connect to it.
+        The socket's file gets its final name only after clients can connect to the socket.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         draft = self.folder / f"new.{os.getpid()}"
@@ -111,9 +111,9 @@ class OwnerPlace:
 
     @contextmanager
     def _name(self, path: Path) -> Iterator[str]:
-        """Yield a path that leads to the socket and is short enough.
+        """Yield a path of the socket that is short enough for the operating system.
 
-        The length of socket paths is limited. If `path` is too long, yield a path in /proc. Raises
+        If `path` is too long, yield a path in /proc that leads to the same file. Raises
         `GeminidsError` if the system has no /proc.
         """
         if len(os.fsencode(path)) <= _LONGEST:
@@ -131,7 +131,7 @@ class OwnerPlace:
 
 
 def peer_of(sock: socket.socket) -> Peer:
-    """Return the process at the other end of a socket, as the operating system reports it."""
+    """Return the user id and the process id of the process at the other end of a socket."""
     if hasattr(socket, "SO_PEERCRED"):
         raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", raw)

@@ -45,7 +45,7 @@ class _ProtocolMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="typ
 class Hello(_ProtocolMessage, frozen=True, kw_only=True):
     """The greeting: the first message of both sides, the client and the owner daemon.
 
-    If the owner daemon has another version than the client, the client may only send `RetireOwner`
+    If the client and the daemon have different versions, the client may only send `RetireOwner`
     after the greeting.
     """
 
@@ -75,7 +75,7 @@ class Order(_ProtocolMessage, frozen=True, kw_only=True):
     umask: int
     asks: bool
     keep: float
-    """How many seconds the owner daemon waits for the next run after this one, before it ends."""
+    """How many seconds the owner daemon waits for another run after this one, before it ends."""
 
 
 class AnswerMessage(_ProtocolMessage, frozen=True, kw_only=True, tag="answer"):
@@ -126,9 +126,9 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 class OwnerStatus(_ProtocolMessage, frozen=True, kw_only=True, tag="status"):
     """The state of the owner daemon.
 
-    `since` is its start time (Unix). `runs` is the number of current runs, and `served` the number
-    of runs that have ended. If no further run begins, the daemon ends in `ends_in` seconds; None
-    while it has runs.
+    `since` is its start time (Unix). `runs` is the number of current runs, and `served` is the
+    number of runs that have ended. If no other run begins, the daemon ends in `ends_in` seconds.
+    `ends_in` is None while the daemon has runs.
     """
 
     pid: int
@@ -141,9 +141,9 @@ class OwnerStatus(_ProtocolMessage, frozen=True, kw_only=True, tag="status"):
 
 
 class OwnerEnded(_ProtocolMessage, frozen=True, kw_only=True, tag="ended"):
-    """Reports that the owner daemon ends.
+    """Reports that the owner daemon now ends.
 
-    `runs` is the number of runs that end with it, and `processes` are the ids of its warm
+    `runs` is the number of runs that end with the daemon. `processes` are the ids of its warm
     processes.
     """
 
@@ -162,7 +162,10 @@ _owner_message: msgspec.json.Decoder[OwnerMessage] = msgspec.json.Decoder(OwnerM
 
 
 def as_line(message: msgspec.Struct) -> bytes:
-    """Encode a message as a line. Raises `UnicodeEncodeError` for text that is not valid."""
+    """Encode a message as a line of JSON.
+
+    Raises `UnicodeEncodeError` if a text in the message cannot be encoded as UTF-8.
+    """
     return _encoder.encode(message) + b"\n"
 
 
@@ -177,7 +180,7 @@ def greeting_of(line: bytes) -> Hello | None:
 def leaves(line: bytes) -> bool:
     """Whether a client's line asks the owner daemon to release its socket (`RetireOwner`).
 
-    A client of another version sends such a line, to start an owner daemon of its own version.
+    A client of another version sends this line before it starts an owner daemon of its own version.
     """
     try:
         return isinstance(_client_message.decode(line), RetireOwner)
@@ -186,10 +189,12 @@ def leaves(line: bytes) -> bool:
 
 
 def decode_client_messages(block: bytes) -> list[ClientMessage]:
-    """Decode lines that a client has sent. Raises `msgspec.DecodeError`."""
+    """Decode lines that a client has sent. Raises `msgspec.DecodeError` if a line is not valid."""
     return _client_message.decode_lines(block)
 
 
 def decode_owner_messages(block: bytes) -> list[OwnerMessage]:
-    """Decode lines that the owner daemon has sent. Raises `msgspec.DecodeError`."""
+    """Decode lines that the owner daemon has sent. Raises `msgspec.DecodeError` if a line is not
+    valid.
+    """
     return _owner_message.decode_lines(block)

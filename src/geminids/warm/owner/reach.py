@@ -1,6 +1,6 @@
 """Connect to the owner daemon, the background process that serves runs.
 
-If there is no owner daemon, one is started. One of another version is replaced.
+If there is no owner daemon, this module starts one. A daemon of another version is replaced.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = ["Link", "find_owner", "our_hello", "reach_owner", "start_owner"]
 
 _log = get_logger("warm")
 
-# An owner must answer within `_GREETING` seconds, and a new owner must start within `_START`
-# seconds. Otherwise the client starts the CLI itself.
+# An owner daemon must answer within `_GREETING` seconds, and a new daemon must start within
+# `_START` seconds. Otherwise the client starts the CLI itself.
 _GREETING = 3.0
 _START = 10.0
 _PAUSE = 0.01
 _LONGEST = 4096
 _STARTS = 3
-# The owner process gets only these variables, which Python needs. Each run brings its own.
+# The owner daemon gets only these variables, which Python needs. Each run sends its own variables.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "TZ", "VIRTUAL_ENV")
 _KEPT_BEGINS = ("LC_", "PYTHON", "XDG_", "GEMINI_CLI_GEMINIDS_")
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A connection to the owner daemon, after the daemon has sent its greeting (`hello`).
+    """A connection to the owner daemon.
 
-    `pid` is the daemon's process id.
+    `hello` is the greeting that the daemon has sent. `pid` is the daemon's process id.
     """
 
     sock: socket.socket
@@ -63,9 +63,10 @@ def our_hello() -> Hello:
 
 
 def find_owner(place: OwnerPlace, timeout: float = _GREETING) -> Link | None:
-    """Connect to the running owner daemon. Return None if there is none.
+    """Connect to the running owner daemon. Return None if there is no daemon.
 
-    `timeout` is in seconds. Raises `GeminidsError` if the daemon cannot be used.
+    `timeout` is in seconds. Raises `GeminidsError` if the daemon does not answer in time, belongs
+    to another user, or is a different program.
     """
     sock = place.connect(timeout)
     if sock is None:
@@ -88,7 +89,7 @@ def find_owner(place: OwnerPlace, timeout: float = _GREETING) -> Link | None:
             raise GeminidsError(
                 f"another program listens at {place.socket}, not the geminids process for warm runs"
             )
-        return None  # the owner has just ended
+        return None  # the daemon has just ended
     return Link(sock, hello, peer_of(sock).pid or hello.pid)
 
 
@@ -105,7 +106,8 @@ def _first_line(sock: socket.socket) -> bytes:
 def reach_owner(places: Places) -> Link:
     """Connect to an owner daemon of our version. Start one if there is none.
 
-    Raises `GeminidsError` if that fails.
+    Raises `GeminidsError` if no daemon can be started within 10 seconds, or if the running daemon
+    cannot be used.
     """
     place = OwnerPlace(places)
     place.check()
@@ -118,27 +120,27 @@ def reach_owner(places: Places) -> Link:
                 return link
             if link is not None:
                 _retire(link)
-            # An owner that we started and that has ended found another owner, or cannot run here.
-            # Try again a few times.
+            # If a daemon that we started has ended, it has found another daemon, or it cannot run
+            # here. Try again a few times.
             if not started or (started[-1].poll() is not None and len(started) < _STARTS):
                 started.append(start_owner(place, places))
             time.sleep(_PAUSE)
     finally:
         for owner in started:
-            owner.returncode = owner.poll() or 0  # the owner outlives this process: do not wait
+            owner.returncode = owner.poll() or 0  # the daemon outlives this process: do not wait
     raise GeminidsError(
         f"the background process for warm runs could not be started within {_START:g} s (see {place.log})"
     )
 
 
 def _retire(link: Link) -> None:
-    """Ask an owner daemon of another version to release the socket now.
+    """Ask an owner daemon of another version to release its socket, and wait until it has done so.
 
-    That daemon then ends after its last run.
+    The daemon ends after its last run.
     """
     try:
         link.sock.sendall(as_line(RetireOwner()))
-        link.sock.recv(1)  # returns when the owner closes the connection
+        link.sock.recv(1)  # returns when the daemon closes the connection
     except OSError:
         pass
     link.close()
@@ -147,7 +149,7 @@ def _retire(link: Link) -> None:
 def start_owner(place: OwnerPlace, places: Places) -> subprocess.Popen[bytes]:
     """Start an owner daemon that outlives this process and does not use its terminal.
 
-    Raises `GeminidsError` if that fails.
+    Raises `GeminidsError` if the daemon cannot be started.
     """
     try:
         with open(os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as log:

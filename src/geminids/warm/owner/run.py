@@ -41,8 +41,8 @@ __all__ = ["RemoteRun"]
 _log = get_logger("warm")
 
 _READ_SIZE = 256 * 1024
-# After a stop, the owner must end the run within the grace period and `_SLACK` seconds. After a
-# second stop, it must end it within `_HURRY` seconds.
+# After a stop, the owner daemon must end the run within the grace period plus `_SLACK` seconds.
+# After a second stop, the daemon must end the run within `_HURRY` seconds.
 _SLACK = 5.0
 _HURRY = 3.0
 _NEVER = float("inf")
@@ -51,8 +51,9 @@ _NEVER = float("inf")
 class RemoteRun(EventStream):
     """One run in the owner daemon, the background process that keeps the warm CLI processes.
 
-    Iterate over it to get its events, then read `result`. To save time, `launch` sends the request
-    over a plain socket. anyio is imported afterwards, while the daemon already works on the run.
+    Iterate over the run to get its events, then read `result`. To save time, `launch` sends the
+    request over a plain socket. anyio is imported afterwards, while the daemon already works on the
+    run.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class RemoteRun(EventStream):
     def launch(self) -> None:
         """Send the run to the owner daemon. If there is no daemon, start one.
 
-        If the daemon cannot serve the run, start the CLI in this process.
+        If the daemon cannot serve the run, this process starts the CLI itself.
         """
         if self._launched:
             return
@@ -106,14 +107,14 @@ class RemoteRun(EventStream):
         return None
 
     def _go_headless(self, reason: str) -> None:
-        # Imported late, because these imports take 40 ms, and the owner serves most runs.
+        # Imported only here: the imports take 40 ms, and the owner daemon serves most runs.
         from geminids.run.run import Run
         from geminids.warm.single_run import SingleRun
 
         self._disconnect()
         options = self.options
         elapsed = time.monotonic() - self._began
-        # Up to a second, keep the caller's value.
+        # If at most one second has passed, keep the caller's time-out.
         if options.timeout is not None and elapsed > 1:
             options = msgspec.structs.replace(options, timeout=max(options.timeout - elapsed, 0.001))
         notice: tuple[Level, str, str] = (
@@ -152,7 +153,10 @@ class RemoteRun(EventStream):
             self._changed.set()
 
     def _send(self, message: msgspec.Struct) -> None:
-        """Send a message to the owner daemon. It is small, so it fits into the socket's buffer."""
+        """Send a message to the owner daemon. Ignore errors of the socket.
+
+        The messages are small, so they fit into the socket's buffer.
+        """
         if self._link is not None:
             try:
                 self._link.sock.send(as_line(message))
@@ -181,10 +185,10 @@ class RemoteRun(EventStream):
         finally:
             await self._tasks.__aexit__(None, None, None)
 
-    # Handle the messages of the owner.
+    # Handle the messages of the owner daemon.
 
     async def _drive(self) -> None:
-        """Run to the end, even if the caller is cancelled.
+        """Drive the run until it ends, even if the caller is cancelled.
 
         Leaving the `async with` block stops the run.
         """
@@ -216,7 +220,7 @@ class RemoteRun(EventStream):
                 await self._receive(tasks)
                 tasks.cancel_scope.cancel()
         except* (OSError, msgspec.DecodeError):
-            pass  # continue as if the owner had ended
+            pass  # continue as if the owner daemon had ended
         account = self._account
         if account.result is not None:
             return
@@ -265,10 +269,10 @@ class RemoteRun(EventStream):
             )
 
     async def _watch_clocks(self, scope: anyio.CancelScope) -> None:
-        """Stop the run after its `timeout`.
+        """Stop the run when its `timeout` has passed.
 
-        If the owner daemon does not end a run that was stopped, cancel `scope`, which ends the wait
-        for it.
+        If the run was stopped but the owner daemon does not end it in time, cancel `scope`.
+        Cancelling `scope` ends the wait for the daemon.
         """
         import anyio
 

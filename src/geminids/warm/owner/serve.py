@@ -1,7 +1,7 @@
 """One connection of a client to the owner daemon, as the daemon handles it.
 
-After the greetings, the connection serves one run or one other request, such as for the daemon's
-status.
+After the greetings, the connection serves one run, or one other request, such as a request for the
+daemon's status.
 """
 
 from __future__ import annotations
@@ -92,9 +92,10 @@ class Visit:
         self._stop(_ENDS)
 
     async def _exchange_greetings(self) -> bool:
-        """Exchange greetings. Return False if the client has another version, or sent no greeting.
+        """Exchange greetings. Return True if the client has our version.
 
-        A client of another version can only ask this owner daemon to end.
+        Return False if the client has another version or sent no greeting. A client of another
+        version can only ask this owner daemon to release its socket (`RetireOwner`).
         """
         ours = our_hello()
         await self._send(as_line(ours))
@@ -160,8 +161,8 @@ class Visit:
         try:
             while (batch := await turn.next_batch()) is not None:
                 if isinstance(batch[-1], Finished):
-                    # Close the chat before the client receives the result, so that no process of
-                    # the run is left then.
+                    # Close the chat before the client receives the result. So no process of the
+                    # run is left when the client receives it.
                     await chat.close()
                 await self._send(b"".join(encode_event(event) + b"\n" for event in batch))
         except OSError:
@@ -190,9 +191,9 @@ class Visit:
             self._opening.cancel()
 
     async def _ask(self, asked: PermissionAsked) -> PermissionAnswer:
-        """Wait for the client's answer to a permission request.
+        """Wait for the client's answer to a permission request, and return the answer.
 
-        The client has received the request as an event.
+        The client receives the request as an event of the run.
         """
         arrived, answers = anyio.Event(), list[AnswerMessage]()
         self._answers[asked.id] = (arrived, answers)
@@ -207,7 +208,7 @@ class Visit:
     async def _next(self) -> ClientMessage | None:
         """Return the next message of the client, or None if the client has disconnected.
 
-        Raises `msgspec.DecodeError`.
+        Raises `msgspec.DecodeError` if the client sends data that is not a valid message.
         """
         while not self._received:
             chunk = await self._read()
@@ -217,7 +218,10 @@ class Visit:
         return self._received.popleft()
 
     async def _line(self) -> bytes:
-        """Read one line. Data after it stays in the socket."""
+        """Read one line. Data after the line stays in the socket.
+
+        Return empty bytes if the client disconnects before the end of the line.
+        """
         line = b""
         while not line.endswith(b"\n"):
             peek = await self._read(socket.MSG_PEEK)

@@ -5,8 +5,10 @@ We store the answer ourselves, and answer each covered call with "allow once". T
 searches all arguments of a call for the allowed words.
 
 The user has seen only one call, and an attacker may write the next call so that it matches. So an
-allowed command covers only the same command. There is one exception: for a program that is harmless
-with every file of the folder in which it runs, the same options with other files are covered too.
+allowed command covers only the same command.
+
+There is one exception: programs that are harmless with every file of the folder in which they run.
+For these programs, the answer also covers the same options with other files of the folder.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ __all__ = ["AllowAlways"]
 
 # A command that has only plain words, and no characters that a shell interprets.
 _PLAIN = re.compile(r"[\w ./=:@%+,-]+")
-# Programs that only read and print files, or that run the tests of the folder. With other files,
-# they are not more dangerous. `sort` (-o), `tree` (-o), `uniq` (a second file) and `rg` (--pre) are
-# not among them, because their arguments can write or run files.
+# Programs that only read and print files, or that run the tests of the folder. They are not more
+# dangerous with other files of the folder. `sort` (-o), `tree` (-o), `uniq` (a second file) and
+# `rg` (--pre) are not in this list, because their arguments can write or run files.
 _HARMLESS = re.compile(
     r"cat|cmp|cut|diff|egrep|fgrep|file|grep|head|ls|md5sum|nl|sha1sum|sha256sum|stat|tail|wc|mypy|pytest|"
     r"(?P<has_subcommand>git|cargo|go|npm|ruff)"
@@ -55,24 +57,29 @@ class AllowAlways:
             self._scopes[key] = text
 
     def covers(self, asked: PermissionAsked) -> str | None:
-        """Return the description of an earlier "allow always" that covers this call, or None."""
+        """Return the description of an earlier "allow always" answer that covers this call.
+
+        Return None if no answer covers the call.
+        """
         scope = _scope(asked)
         return self._scopes.get(scope[0]) if scope is not None else None
 
     @staticmethod
     def meaning(asked: PermissionAsked) -> str | None:
-        """Describe the calls that an "allow always" for this call would cover.
+        """Describe the calls that an "allow always" answer to this call would cover.
 
-        Return None if this call cannot be allowed always.
+        Return None if "allow always" is not possible for this call.
         """
         scope = _scope(asked)
         return scope[1] if scope is not None else None
 
 
 def _scope(asked: PermissionAsked) -> tuple[str, str] | None:
-    """Return a key and a description of the calls that an "allow always" for this call covers.
+    """Return a key and a description of the calls that an "allow always" answer to this call
+    covers.
 
-    All these calls have the same key. Return None if this call cannot be allowed always.
+    All covered calls have the same key. Return None if "allow always" is not possible for this
+    call.
     """
     if asked.command is not None:
         # What a command does depends on its folder, so the folder is a part of the key.
@@ -100,7 +107,7 @@ def _command(command: str, folder: str) -> tuple[str, str]:
 def _begin(command: str) -> tuple[str, list[str]]:
     """Split a command into its program (with a subcommand, if it has one) and its arguments.
 
-    The program is "" if it is not known to be harmless.
+    If the program is not known to be harmless, return "" and an empty list.
     """
     if _PLAIN.fullmatch(command) is None:
         return "", []
@@ -114,9 +121,9 @@ def _begin(command: str) -> tuple[str, list[str]]:
 
 
 def _is_inside(word: str, folder: str) -> bool:
-    """Whether an argument, read as a relative path, leads into the folder.
+    """Whether an argument, read as a relative path, leads to a place in the folder.
 
-    An argument that contains `=` or `:`, or is an absolute path, does not.
+    Return False if the argument contains `=` or `:`, or is an absolute path.
     """
     return (
         "=" not in word and ":" not in word and not os.path.isabs(word) and _resolve(word, folder) is not None
@@ -138,7 +145,10 @@ def _files(asked: PermissionAsked) -> tuple[str, str] | None:
 
 
 def _resolve(path: str, folder: str) -> str | None:
-    """Return `path`, with links resolved, relative to `folder`; None if it leads outside."""
+    """Return `path` relative to `folder`, with symbolic links resolved.
+
+    Return None if the path leads outside the folder, or cannot be resolved.
+    """
     try:
         root = os.path.realpath(folder)
         real = os.path.realpath(os.path.join(root, path))
@@ -148,7 +158,9 @@ def _resolve(path: str, folder: str) -> str | None:
 
 
 def _is_executed(path: str) -> bool:
-    """Whether a program may later execute the file without asking (a hook, a `Makefile`)."""
+    """Whether a program may later execute the file without permission, such as a hook or a
+    `Makefile`.
+    """
     parts = path.split(os.sep)
     hidden = any(part.startswith(".") for part in parts)
     return hidden or is_build_file(path) or _EXECUTED.fullmatch(parts[-1]) is not None

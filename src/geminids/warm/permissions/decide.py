@@ -55,7 +55,7 @@ class PermissionDecider:
         return self.record(asked, answer, began)
 
     def record(self, asked: PermissionAsked, answer: PermissionAnswer, began: float) -> PermissionDecided:
-        """Record the decision and return its event. An `allow_always` is stored for later calls.
+        """Record the decision and return its event. Store an `allow_always` answer for later calls.
 
         `began` is the time at which the request arrived (monotonic).
         """
@@ -109,8 +109,8 @@ class PermissionDecider:
                 if inspect.isawaitable(returned):
                     returned = await returned
             except anyio.get_cancelled_exc_class():
-                # If the turn or the time-out was cancelled, this raises the error again. Otherwise
-                # only the callback was cancelled.
+                # If the turn was cancelled or the time-out has passed, `checkpoint` raises the
+                # cancellation again. Otherwise only the callback was cancelled.
                 await anyio.lowlevel.checkpoint()
                 return PermissionAnswer("deny", "callback", "the callback was cancelled")
             except Exception as error:
@@ -139,12 +139,12 @@ class PermissionDecider:
 
 
 def _files(asked: PermissionAsked) -> tuple[str, ...]:
-    """Return the paths of a call: as the call contains them, and with symbolic links resolved."""
+    """Return the paths of a call twice: first unchanged, then with symbolic links resolved."""
     real = (os.path.realpath(os.path.join(asked.cwd or "", path.replace("\0", ""))) for path in asked.paths)
     return (*asked.paths, *real)
 
 
 def _summary(asked: PermissionAsked) -> str:
-    """Return the command or the title of the call, shortened."""
+    """Return the command of the call, or else its title. Shorten the text to 200 characters."""
     text = asked.command if asked.command is not None else asked.title
     return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 3] + "..."

@@ -52,11 +52,14 @@ class PendingPermissions:
 
     @property
     def oldest(self) -> tuple[PermissionAsked, float] | None:
-        """The request that has been open longest, with its arrival time (monotonic), or None."""
+        """The oldest open request and its arrival time (monotonic); None if no request is open."""
         return next(((asked, began) for _, asked, began in self._open.values()), None)
 
     def add(self, request: RpcRequest) -> tuple[PermissionAsked, list[Event]]:
-        """Add a request of the agent. Return its event, and all events to emit, including it."""
+        """Add a request of the agent. Return its event, and the list of all events to emit.
+
+        The list includes the event of the request.
+        """
         assert request.permission is not None
         started, events = self._updates.begin_asked(request.permission.tool_call)
         asked = make_asked(
@@ -87,7 +90,10 @@ class PendingPermissions:
         add(events)
 
     def cancel(self, reason: str | None, add: Callable[[list[Event]], None]) -> None:
-        """Deny all open requests, because the turn ends. The events are passed to `add`."""
+        """Deny all open requests, because the turn ends. Pass the events to `add`.
+
+        `reason` is the text that is recorded as the reason of each decision.
+        """
         for request, asked, began in list(self._open.values()):
             decided = self._decider.record(asked, PermissionAnswer("deny", "cancel", reason), began)
             self._session.process.connection.answer(request, None)
@@ -110,8 +116,8 @@ def make_asked(
         for path, old, new in call.diffs
     )
     folder = _folder(call, cwd) if is_shell else cwd
-    # For a shell command, the CLI's text contains the folder of the CLI's own process. The command
-    # does not run there.
+    # For a shell command, the CLI's text contains the folder of the CLI's own process, but the
+    # command does not run there.
     has_details = call.text is not None and not changes and (folder is None or not is_shell)
     asked = PermissionAsked(
         at=started.at,
@@ -134,16 +140,18 @@ def make_asked(
 
 
 def find_option(permission: Permission, *, yes: bool) -> str | None:
-    """Return the id of the CLI's option that allows a call once or, without `yes`, that rejects it.
+    """Return the id of the CLI's option that allows a call once. If `yes` is False, return the id
+    of the option that rejects the call.
 
-    Return None if the CLI offers no such option.
+    Return None if the CLI offers no option of this kind.
     """
     kind = "allow_once" if yes else "reject_once"
     return next((option.option_id for option in permission.options if option.kind == kind), None)
 
 
 def _truncated_title(call: AcpToolCall, started: ToolStarted, redactor: Redactor) -> str | None:
-    """If the CLI has shortened the title of a web fetch, return it with a note; otherwise None.
+    """If the CLI has shortened the title of a web fetch, return the title with a note; otherwise
+    None.
 
     The CLI reports only the first 97 characters of the fetch's prompt.
     """
@@ -153,7 +161,7 @@ def _truncated_title(call: AcpToolCall, started: ToolStarted, redactor: Redactor
 
 
 def _folder(call: AcpToolCall, cwd: str) -> str | None:
-    """Return the folder in which a command would run. The model can choose it.
+    """Return the folder in which a command would run. The model can choose this folder.
 
     Return None if the CLI's description of the call is ambiguous.
     """

@@ -57,8 +57,8 @@ class ClientInfo(_Out, frozen=True, kw_only=True):
 class Initialize(_Out, frozen=True, kw_only=True, omit_defaults=False):
     """The first request to the CLI (`initialize`).
 
-    It offers no capabilities of geminids, such as access to files. So the tools of the CLI read and
-    write files and start commands themselves.
+    The request says that geminids offers no capabilities, such as access to files. So the tools of
+    the CLI read and write files and start commands themselves.
     """
 
     client_info: ClientInfo
@@ -71,7 +71,7 @@ class ApiKeyMeta(_Out, frozen=True, kw_only=True):
 
 
 class Authenticate(_Out, frozen=True, kw_only=True, omit_defaults=False):
-    """A request that sets the API key for all sessions that are opened later
+    """A request that sets the API key for all sessions that are created after it
     (acpRpcDispatcher.ts).
     """
 
@@ -202,8 +202,8 @@ _T = TypeVar("_T")
 
 
 class PromptResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the request `session/prompt`. `reason` is why the CLI stopped, such as
-    "end_turn".
+    """The result of the request `session/prompt`. `reason` says why the CLI ended the turn, for
+    example "end_turn".
     """
 
     reason: str = msgspec.field(name="stopReason")
@@ -219,7 +219,7 @@ class NewSessionResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
     @property
     def model(self) -> str | None:
-        """The model that the session uses at its start. None if the CLI did not report it."""
+        """The model that the new session uses first; None if the CLI did not report it."""
         model = self.models.get("currentModelId") if isinstance(self.models, dict) else None
         return model if isinstance(model, str) else None
 

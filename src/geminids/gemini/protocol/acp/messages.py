@@ -1,7 +1,7 @@
 """Decode the messages that the CLI sends over the Agent Client Protocol (ACP). Each message is one
 line of JSON-RPC.
 
-The names of methods and the kinds of updates are plain strings. So a message with an unknown name
+The names of methods and the kinds of updates are plain strings. So a message with an unknown method
 or kind can be decoded too.
 """
 
@@ -65,8 +65,8 @@ class AcpToolCall(_In, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str | None:
-        """The text of all content blocks of the tool call, joined. None if no block
-        contains text.
+        """The texts of all content blocks of the tool call, joined without a separator; None if no
+        block contains text.
         """
         blocks = [item.get("content") for item in _dicts(self.content) if item.get("type") == "content"]
         texts = [text for block in blocks if (text := _string(block, "text")) is not None]
@@ -74,13 +74,13 @@ class AcpToolCall(_In, frozen=True, kw_only=True):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """If this call runs a shell command: the possible names of the folder in which the command
-        runs. Usually there is one name. There is none if the command runs in the CLI's working
-        folder.
+        """The possible names of the folder in which the tool call runs a shell command. Usually
+        there is one name. The tuple is empty if `text` names no folder; then the command runs in
+        the CLI's working folder.
 
-        The names come from `text`, which begins with the folder in square brackets. If `text`
-        contains several closing brackets, the end of the folder's name can be unclear. Then there
-        are several possible names.
+        The folder's name is in square brackets at the beginning of `text`. If `text` contains
+        several closing brackets, it can be unclear where the name ends. Then the tuple has several
+        names.
         """
         text = self.text or ""
         if not text.startswith(_IN):
@@ -123,8 +123,8 @@ class Permission(_In, frozen=True, kw_only=True):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One update of a session. `text` is a piece of a text or of a thought, and `tool` the state of
-    a tool call. Both are None in an update of another known kind.
+    """One update of a session. `text` is a piece of a message or of a thought. `tool` is the state
+    of a tool call. Each of them is None if the update is of another kind.
     """
 
     session_id: str
@@ -144,9 +144,9 @@ class RpcResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RpcRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of the CLI to geminids, such as a permission request. The response must have the
-    same `id`. `permission` is None if this is not a permission request, or if its parameters are
-    not valid.
+    """A request of the CLI to geminids, such as a permission request. geminids must send a response
+    with the same `id`. `permission` is None if this is not a permission request, or if its
+    parameters are not valid.
     """
 
     id: Any
@@ -156,8 +156,8 @@ class RpcRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the CLI that is not a valid message of the protocol, or an update of an unknown
-    kind. `why` is `noise` (the line is not a message at all), `protocol` (the message is not valid)
-    or `unknown_update`.
+    kind. `why` is `noise` (the line is not a message), `protocol` (the message is not valid) or
+    `unknown_update` (the kind of the update is unknown).
     """
 
     why: Literal["noise", "protocol", "unknown_update"]
@@ -264,7 +264,7 @@ def _request(message: _Envelope) -> RpcRequest:
         try:
             permission = _permission.decode(message.params)
         except msgspec.ValidationError:
-            pass  # return the request without parameters: the CLI waits for a response
+            pass  # return the request anyway, because the CLI waits for a response
     return RpcRequest(id=message.id, method=message.method or "", permission=permission)
 
 

@@ -44,8 +44,8 @@ def one_line(value: Any) -> bytes:
 def struct_of(kind: type[T], value: dict[str, Any], **known: Any) -> T:
     """Convert a JSON object to a struct of the type `kind`.
 
-    If a field of the object has a value of the wrong type, the struct's field gets its default.
-    `known` contains fields of the struct that are set directly, not from the object.
+    If a value in the object has the wrong type, the field of the struct gets its default value.
+    `known` contains the values of fields that are not read from the object.
     """
     try:
         fields: dict[str, Any] = dict(known)

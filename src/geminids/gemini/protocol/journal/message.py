@@ -70,8 +70,8 @@ class StoredToolCall(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def result_display(self) -> Any:
-        """What the CLI shows to the user as the result of the tool call: a text, or an object such
-        as a diff.
+        """The result of the tool call as the CLI shows it to the user: a text, or a JSON object
+        such as a diff. None if there is none.
         """
         return value_of(bytes(self.shown))
 
@@ -125,8 +125,8 @@ class StoredMessage(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def is_injected(self) -> bool:
-        """Whether the CLI itself wrote this message of the type "user". Such a message contains
-        context or the output of a hook.
+        """Whether this message has the type "user", but was written by the CLI itself. Such a
+        message contains context or the output of a hook.
         """
         if self.type != "user":
             return False
@@ -145,9 +145,9 @@ class StoredMessage(msgspec.Struct, frozen=True, rename="camel", gc=False):
     def is_resumable(self) -> bool:
         """Whether the CLI can resume a session that contains this message.
 
-        The message must come from the user or the model and have content; a prompt that begins with
-        `/` or `?`, or that the CLI itself wrote, does not count. The CLI deletes a session in which
-        no message is resumable.
+        True for messages of the user and of the model that have content. There are two exceptions:
+        prompts that begin with `/` or `?`, and messages that the CLI itself wrote. The CLI deletes
+        a session if this property is False for all its messages.
         """
         text = self.text.strip() or any(map(_is_other, self.parts))
         if self.type == "user":
@@ -157,7 +157,7 @@ class StoredMessage(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 def _text_of(part: Any) -> str:
     if isinstance(part, dict):
-        # A line that replaces the whole conversation (`$set`) can also have thoughts as parts.
+        # In a `$set` record that replaces all messages, a part can also be a thought.
         part = None if part.get("thought") else part.get("text")
     return part if isinstance(part, str) else ""
 

@@ -73,10 +73,10 @@ class Set(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rewind(msgspec.Struct, frozen=True, gc=False):
-    """The record `$rewindTo` of a session file. It removes the message with the id `message_id`,
-    and all later messages.
+    """The record `$rewindTo` of a session file. It removes the message with the id `message_id` and
+    all later messages from the conversation.
 
-    If there is no such message, it removes all messages.
+    If no message has this id, the record removes all messages.
     """
 
     message_id: str
@@ -120,9 +120,10 @@ def may_be_record(line: bytes) -> bool:
 
 def update_in(line: bytes) -> tuple[dict[str, Any], list[msgspec.Raw] | None] | None:
     """Decode a `$set` record, which changes fields of the header or replaces all messages. Return
-    the fields, and the messages as undecoded JSON. Return None if the line is not such a record.
+    the changed fields, and the new messages as undecoded JSON.
 
-    The second value is None if the record does not change the messages.
+    The messages are None if the record does not replace them. Return None if the line is not a
+    `$set` record.
     """
     try:
         record = _update.decode(line)
@@ -143,8 +144,8 @@ def _set_of(fields: dict[str, Any], items: list[msgspec.Raw] | None) -> Set:
 
 
 def decode_message(text: bytes) -> StoredMessage | None:
-    """Decode the JSON of one message of a conversation. Return None if it is not a message with an
-    id.
+    """Decode the JSON of one message of a conversation. Return None if the JSON is not a message
+    with an id.
     """
     if (message := _plain_message(_on_one_line(text))) is not None:
         return message
@@ -153,10 +154,10 @@ def decode_message(text: bytes) -> StoredMessage | None:
 
 
 def decode_legacy_message(text: bytes) -> StoredMessage | None:
-    """Decode the JSON of one message of a legacy file (one JSON object, CLI releases up to 0.38).
-    Return None if it is not a JSON object.
+    """Decode the JSON of one message of a legacy file (a session file of CLI releases up to 0.38,
+    which is one JSON object). Return None if the text is not a JSON object.
 
-    In a legacy file, a message may have no id.
+    In a legacy file, a message may have no id. Then the `id` of the result is empty.
     """
     if (message := decode_message(text)) is not None:
         return message
@@ -183,7 +184,8 @@ def _plain_message(line: bytes) -> StoredMessage | None:
 
 
 def record_of(value: Any) -> Record | None:
-    """Convert a decoded line of a session file to a record. Return None if it is not a record.
+    """Convert a decoded line of a session file to a record. Return None if the value is not a
+    record.
 
     The kinds of records are checked in the same order as in the CLI.
     """
@@ -204,8 +206,8 @@ def record_of(value: Any) -> Record | None:
 
 
 def message_of(value: dict[str, Any]) -> StoredMessage:
-    """Convert a JSON object to a message. If a field has a value of the wrong type, it gets its
-    default.
+    """Convert a JSON object to a message. A field whose value has the wrong type gets its default
+    value.
     """
     raw = one_line(value)
     try:
@@ -213,12 +215,13 @@ def message_of(value: dict[str, Any]) -> StoredMessage:
         _attach(message, "raw", raw)
         return message
     except UNREADABLE:
-        return struct_of(StoredMessage, {"id": "", **value}, raw=raw)
+        stored_id = value.get("id")
+        return struct_of(StoredMessage, value, raw=raw, id=stored_id if isinstance(stored_id, str) else "")
 
 
 def messages_in(value: dict[str, Any]) -> list[StoredMessage] | None:
-    """Return the messages in the field `messages` of a JSON object. None if this field is not a
-    list.
+    """Return the messages in the field `messages` of a JSON object. Return None if this field is
+    missing or not a list.
 
     Messages without an id are left out.
     """

@@ -49,8 +49,8 @@ class StoredConversation(msgspec.Struct, frozen=True):
 
 
 class MessageOrder(Generic[T]):
-    """The messages of a conversation in their order, by id. Its methods add, replace and remove
-    messages.
+    """Stores the messages of a conversation by id, in the order of the conversation. The methods
+    add, replace and remove messages.
 
     The values in `by_id` are the messages themselves, or their positions in a file.
     """
@@ -66,17 +66,21 @@ class MessageOrder(Generic[T]):
     def put(self, message_id: str, value: T) -> None:
         """Add a message to the end of the conversation.
 
-        If there already is a message with this id, it is replaced and keeps its position.
+        If the conversation already has a message with this id, replace that message at its
+        position.
         """
         self.by_id[message_id] = value
 
     def checkpoint(self, messages: Sequence[tuple[str, T]]) -> None:
-        """Replace the conversation with the ids and values of a checkpoint.
+        """Replace the conversation with the messages of a checkpoint (a record with all messages).
+        `messages` contains the id and the value of each message.
 
-        If the session was just resumed (`self.resumed`), a checkpoint without any new message is
-        ignored: the CLI writes such a checkpoint with less data than the earlier lines (no thoughts,
-        tokens, models and times, no prompts that begin with a slash). A message `<id>_response` is
-        not new if the message `<id>` is known: it repeats the results of that message's tool calls.
+        If the session was just resumed (`self.resumed`), a checkpoint without a new message is
+        ignored, because it contains less data than the earlier lines. It has no thoughts, tokens,
+        models and times, and no prompts that begin with a slash.
+
+        A message is new if its id is unknown. But a message `<id>_response` is not new if the
+        message `<id>` is known: it only repeats the results of that message's tool calls.
         """
         if self.resumed and messages and all(self._is_known(message_id) for message_id, _ in messages):
             return
@@ -141,7 +145,8 @@ def _apply(record: Record, order: MessageOrder[StoredMessage], fields: dict[str,
 
 
 def header_from(fields: dict[str, Any]) -> Header | None:
-    """Build the header of a session from the fields in all lines of its file.
+    """Build the header of a session. `fields` contains the header fields from all lines of the
+    session file.
 
     Return None if the session id or the project hash is missing.
     """
@@ -165,7 +170,7 @@ def legacy_conversation(content: bytes) -> StoredConversation | None:
 
 def _split_legacy(content: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
     """Split the content of a session file that is one JSON object. Return the fields of its header,
-    and the JSON of each message.
+    and the JSON of each message. Both are empty if the content is not a JSON object.
     """
     try:
         parts = _parts.decode(content)
@@ -198,8 +203,8 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
 
 def blocks(lines: Iterable[bytes]) -> Iterator[Block]:
-    """Split a session file that is one indented JSON object into parts: each message is one part,
-    and each other line too.
+    """Split a session file that is one indented JSON object into parts. Each message is one part.
+    Each line outside the messages is one part too.
 
     If the last message is truncated, it is yielded with `is_message` False.
     """
@@ -225,8 +230,8 @@ def blocks(lines: Iterable[bytes]) -> Iterator[Block]:
 
 
 def skeleton(text: bytes) -> dict[str, Any] | None:
-    """Decode the text of a session file in which each message was replaced with `null`. The result
-    contains the header.
+    """Decode the text of a session file in which each message was replaced with `null`. Return the
+    JSON object, which contains the header of the session.
 
     Return None if the text is not a JSON object with a `sessionId`.
     """

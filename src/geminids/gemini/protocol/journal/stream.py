@@ -44,8 +44,8 @@ Place = int | tuple[int, int]
 
 
 class _Mark(msgspec.Struct, frozen=True, gc=False, rename={"rewind": "$rewindTo"}):
-    """The two fields of a line in a session file that show whether it is a message (`id`) or a
-    rewind (`rewind`), which removes messages.
+    """Two fields of a line in a session file. A line with `id` is a message. A line with `rewind`
+    (`$rewindTo` in the file) removes messages.
 
     All other fields are skipped while decoding.
     """
@@ -58,7 +58,8 @@ _mark: msgspec.json.Decoder[_Mark] = msgspec.json.Decoder(_Mark)
 
 
 class JournalFile(msgspec.Struct, frozen=True):
-    """An opened session file. Each iteration over `messages` reads the messages from the file.
+    """An opened session file. `messages` can be iterated several times; usually, each iteration
+    reads the messages from the file again.
 
     `header` is None if the CLI would not accept the file as a session.
     """
@@ -71,7 +72,8 @@ class _Lines(msgspec.Struct, frozen=True):
     """Reads the messages of a session file in the format JSON Lines, in the order of the
     conversation.
 
-    `places` contains the positions in the file of the messages that are left after all changes.
+    `places` contains the position in the file of each message to read. Messages that a later line
+    replaces or removes are not included.
     """
 
     path: Path
@@ -204,8 +206,10 @@ def _line_at(file: BinaryIO, offset: int) -> bytes:
 
 
 def _messages_at(line: bytes) -> list[msgspec.Raw] | list[StoredMessage]:
-    """Return the messages in a line that contains several messages: as undecoded JSON if the line
-    is a valid `$set` record, otherwise decoded. The list is empty if the line contains no messages.
+    """Return the messages in a line that contains a list of messages.
+
+    If the line is a valid `$set` record, the messages are returned as undecoded JSON, otherwise as
+    decoded messages. The list is empty if the line contains no messages.
     """
     if line.startswith(b'{"$set":{') and (update := update_in(line)) is not None:
         return update[1] or []
@@ -221,8 +225,8 @@ def _nth(listed: list[Any], number: int) -> StoredMessage | None:
 def _legacy(file: BinaryIO, path: Path) -> JournalFile | None:
     """Open a session file that is one indented JSON object, as CLI releases up to 0.38 wrote it.
 
-    Return None if the file is not indented in the CLI's way. Then the caller reads the file as a
-    whole.
+    Return None if the file is not indented in the same way as the CLI does it. Then the caller must
+    read the complete file at once.
     """
     places: list[tuple[int, int]] = []
     around: list[bytes] = []

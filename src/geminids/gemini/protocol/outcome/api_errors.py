@@ -1,5 +1,5 @@
-"""Classify errors of the API. The CLI shows them in its error message, its exit code, and the stack
-trace on stderr.
+"""Classify errors of the API from what the CLI reports: its error message, its exit code, and the
+stack trace on stderr.
 
 The CLI's exit code can be the HTTP status modulo 256.
 """
@@ -33,11 +33,11 @@ _NETWORK = re.compile(
 )
 _UNREACHABLE = re.compile(r"fetch failed|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT", re.IGNORECASE)
 _INVALID_JSON = re.compile(r"JSON|Unexpected token|Incomplete", re.IGNORECASE)
-# Releases before about 0.60 report only this text if the error does not come as JSON from the API.
+# Releases before about 0.60 report only this text if the API's error is not JSON.
 _UNKNOWN_ERROR = "An unknown error occurred."
 _MESSAGE_IN_STDERR = re.compile(r"gemini-client-error-[^/\n]*?\.json (?:\w*Error: )?(\S[^\n]*)")
-# The CLI exits with the HTTP status, of which only the low eight bits remain
-# (cli/src/utils/errors.ts).
+# The CLI uses the HTTP status as its exit code (cli/src/utils/errors.ts). The operating system
+# keeps only the low eight bits of an exit code.
 _STATUS_BY_EXIT_CODE = {
     status & 0xFF: status for status in (400, 401, 403, 408, 409, 413, 429, 499, 500, 501, 502, 503, 504)
 }
@@ -54,10 +54,9 @@ _MAX_SENTENCE = 500
 
 
 def http_status_of(message: str, exit_code: int | None, stderr: str) -> int | None:
-    """Return the HTTP status of an API error. None if it is unknown.
+    """Return the HTTP status of an API error; None if the status is unknown.
 
-    The status is taken from the CLI's error message; if it is not there, from the CLI's exit code,
-    and then from its stderr.
+    These sources are checked in this order: the CLI's error message, its exit code, and its stderr.
     """
     code = _CODE.search(message)
     if code:
@@ -75,8 +74,8 @@ def http_status_of(message: str, exit_code: int | None, stderr: str) -> int | No
 def api_failure(message: str, exit_code: int | None, stderr: str, *, status: int | None = None) -> Failure:
     """Return the failure for an API error that the CLI reported with this `message`.
 
-    `status` is the HTTP status of the error. If `status` is None, the HTTP status is taken from the
-    other arguments, if they contain it.
+    `status` is the HTTP status of the error. If it is None, `http_status_of` determines the status
+    from the other arguments.
     """
     if status is None:
         status = http_status_of(message, exit_code, stderr)
@@ -125,9 +124,9 @@ def _is_lasting(message: str, everything: str, retry_after: float | None) -> boo
     `everything` is the error message and the stderr of the CLI. `retry_after` is the time in
     seconds after which the API says to try again; None if it is unknown.
 
-    For such a quota, the CLI raises TerminalQuotaError. If this name is not in `everything`, the
-    CLI's own rules are applied to `message` and `retry_after`. But if `retry_after` is at most two
-    minutes, the result is always False.
+    The first rule that applies decides. If `retry_after` is at most two minutes: False. If the CLI
+    raised TerminalQuotaError, or `message` mentions a daily quota: True. Otherwise, the CLI's own
+    rules are used: they check `retry_after`, or `message` if `retry_after` is None.
     """
     if retry_after is not None and retry_after <= _SOON_SECONDS:
         return False
@@ -145,8 +144,8 @@ def _retry_after(text: str) -> float | None:
 
 
 def _readable(kind: FailureKind, status: int | None, sentence: str) -> str:
-    """Return an explanation of an error message from Node's HTTP client or JSON parser, such as
-    "terminated". The original message is added in brackets.
+    """Explain an error message (`sentence`) of Node's HTTP client or JSON parser, such as
+    "terminated". Return the explanation, followed by the original message in parentheses.
 
     Other messages are returned unchanged.
     """
@@ -173,11 +172,11 @@ def sentence_of(message: str) -> str:
 
 
 def _in_json(text: str) -> str | None:
-    """Return the field `message` of the JSON error in a text. None if the text contains no JSON
-    error.
+    """Return the field `message` of the JSON error in a text. Return None if the text contains no
+    JSON error.
 
-    This field can contain a JSON error again, because the CLI sometimes puts the API's answer as
-    text into another error. In this case, the inner message is returned.
+    The field itself can contain the JSON of another error, because the CLI sometimes puts the API's
+    answer as text into its own error. Then the message of the inner error is returned.
     """
     start = text.find("{")
     if start < 0:

@@ -41,7 +41,7 @@ _BY_STATUS: dict[tuple[FailureKind, int], str] = {
 
 
 def hint_for(kind: FailureKind, http_status: int | None = None) -> str:
-    """Return the hint for a failure of this kind: a sentence that says what to do.
+    """Return the hint for a failure of this kind: a sentence that says what the user can do.
 
     For some HTTP statuses, there is a special hint. `http_status` is None if the status is unknown.
     """

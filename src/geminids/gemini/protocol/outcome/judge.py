@@ -1,8 +1,8 @@
 """Decide how a headless run ended, from the CLI's result line, exit code and stderr.
 
-A result line with the status "success" does not prove that the run succeeded, and an exit code of 0
-does not prove it either. The CLI also exits with 0 after a signal, after a block by a safety
-filter, or after a loop.
+A result line with the status "success" does not prove that the run succeeded. An exit code of 0
+does not prove it either: the CLI also exits with 0 after a signal, after a loop, or after a safety
+filter has blocked the answer.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ _MAX_LINE = 500
 
 
 class ProcessEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about an ended CLI process from which its ending is decided: the exit code and
-    stderr.
+    """The facts about an ended CLI process that show how it ended: the exit code and stderr.
+
+    `exit_code` is None if it is not known.
     """
 
     exit_code: int | None = None
@@ -70,10 +71,10 @@ class ProcessEvidence(msgspec.Struct, frozen=True, kw_only=True):
 class Evidence(ProcessEvidence, frozen=True, kw_only=True):
     """The facts about an ended headless run. From these, `judge` decides how the run ended.
 
-    `result_status`, `error_type` and `error_message` come from the result line of the CLI; a value
-    is None if the CLI printed no such line, or if the line does not contain it. `error_lines`
-    contains the severity and the message of each error line. `resume` is the run's option with the
-    session to resume.
+    `result_status`, `error_type` and `error_message` come from the result line of the CLI. A value
+    is None if the CLI printed no such line, or if the line does not contain the value.
+    `error_lines` contains the severity and the message of each error line. `resume` is the session
+    that the run was started to resume: an id or "latest".
     """
 
     result_status: str | None = None
@@ -125,8 +126,8 @@ def _judge_success(evidence: Evidence) -> Ending:
 
 
 def no_model_request(evidence: ProcessEvidence) -> Ending:
-    """Return the ending of a run that failed because it sent no request to the model, although the
-    CLI reported no error.
+    """Return the ending of a run in which the CLI sent no request to the model, although it
+    reported no error. Such a run counts as failed.
     """
     message = "the CLI sent no request to the model: the conversation is too long, or a hook blocked it"
     ending = failed(evidence, "blocked", message)
@@ -161,8 +162,8 @@ def _api_error(evidence: ProcessEvidence, message: str) -> Ending:
 
 
 def without_result(evidence: ProcessEvidence) -> Ending:
-    """Decide how a run ended if its CLI process printed no result line. The exit code and stderr
-    are used for this.
+    """Decide how a run ended from the exit code and stderr, if the CLI process printed no result
+    line.
     """
     code, stderr = evidence.exit_code, evidence.stderr
     if TIER_RETIRED.search(stderr):
@@ -221,8 +222,8 @@ def _bad_input(evidence: ProcessEvidence) -> Ending:
 
 
 def tier_retired(evidence: ProcessEvidence) -> Ending:
-    """Return the ending of a run that failed because it uses a kind of personal Google account
-    which Google no longer serves.
+    """Return the ending of a run that failed because Google no longer serves Gemini CLI for this
+    kind of personal Google account.
     """
     return failed(evidence, "tier_retired", "Google no longer serves Gemini CLI for this kind of account")
 
@@ -238,14 +239,14 @@ def max_turns() -> Ending:
 
 
 def cut_off(evidence: ProcessEvidence, message: str) -> Ending:
-    """Return the ending of a run whose CLI was ended by another process or by a signal. A retry of
-    such a run can help.
+    """Return the ending of a run whose CLI was ended by another process or by a signal. `message`
+    says what happened. The failure is marked as retryable.
     """
     return failed(evidence, "cut_off", message, retryable=True)
 
 
 def failed(evidence: ProcessEvidence, kind: FailureKind, message: str, *, retryable: bool = False) -> Ending:
-    """Return the ending of a run that failed with a failure of this kind and with this message. The
+    """Return the ending of a failed run, with a failure of this kind and with this message. The
     exit code and the end of stderr come from `evidence`.
     """
     return failed_with(
@@ -254,8 +255,8 @@ def failed(evidence: ProcessEvidence, kind: FailureKind, message: str, *, retrya
 
 
 def failed_with(failure: Failure, evidence: ProcessEvidence) -> Ending:
-    """Return the ending of a run that failed with this failure. The exit code and the end of stderr
-    are added to the failure from `evidence`.
+    """Return the ending of a failed run, with this failure. The exit code and the end of stderr in
+    `evidence` are added to the failure.
     """
     tail = evidence.stderr[-_TAIL_SIZE:] or None
     failure = msgspec.structs.replace(failure, exit_code=evidence.exit_code, stderr_tail=tail)
@@ -285,8 +286,9 @@ def describe_crash(code: int | None, stderr: str) -> str:
 def _relevant_line(stderr: str, about: re.Pattern[str] | None = None) -> str:
     """Return the line of stderr that explains the failure best, shortened.
 
-    It is the first line that matches `about`. If no line matches, it is the first line that is
-    neither a warning nor a part of a stack trace. Return an empty string if there is none.
+    This is the first line that matches `about`. If no line matches, or if `about` is None, it is
+    the first line that is not noise, a warning or a part of a stack trace. Return an empty string
+    if there is no such line.
     """
     for line in stderr.splitlines():
         if about is not None:

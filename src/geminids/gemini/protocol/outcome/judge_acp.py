@@ -1,11 +1,11 @@
-"""Decide how a turn ended, for a CLI process that runs over ACP (its JSON-RPC protocol). The
-possible endings are the same as for a headless run.
+"""Decide how a turn ended, if geminids controls the CLI process over ACP (the CLI's JSON-RPC
+protocol). The possible endings are the same as for a headless run.
 
 ACP reports less than a headless run:
 
 - The code of an error is an HTTP status. But it is also 500 if the CLI does not know the status.
 - The stop reason `end_turn` can also mean that the answer is missing.
-- A loop and too many turns have the same stop reason.
+- The stop reason is the same after a loop and after too many turns.
 - The stderr is complete only after the process has ended, and it contains messages about all chats
   of the process.
 """
@@ -75,7 +75,7 @@ class TurnEvidence(ProcessEvidence, frozen=True, kw_only=True):
     recorded: bool | None = None
     """Whether the session file has a model message after the last tool call or prompt.
 
-    None if this was not checked.
+    None if this is unknown, for example because the file was not read completely.
     """
     gone: bool = False
     """Whether the CLI process has ended."""
@@ -113,9 +113,10 @@ def judge_turn(evidence: TurnEvidence) -> Ending:
 def judge_opening(
     code: int | None, message: str | None, data: str | None, stderr: str = "", exit_code: int | None = None
 ) -> Ending:
-    """Decide why a request `initialize` or `session/new` to the CLI has failed.
+    """Return the ending of a chat that could not be opened, because the request `initialize` or
+    `session/new` to the CLI failed.
 
-    `code`, `message` and `data` come from the JSON-RPC error. If `code` is None, the CLI process
+    `code`, `message` and `data` come from the JSON-RPC error. `code` is None if the CLI process
     ended without a response.
     """
     evidence = ProcessEvidence(exit_code=exit_code, stderr=_ANSI.sub("", stderr))
@@ -148,7 +149,7 @@ def _blocked(evidence: TurnEvidence, message: str) -> Ending:
 
 
 def _judge_exit(evidence: TurnEvidence) -> Ending:
-    """Return the ending of a turn during which the CLI process ended.
+    """Return the ending of a turn that was still running when the CLI process ended.
 
     The kind of failure is always `crashed`, even if a signal ended the process. The process serves
     many chats, so the signal was not sent to end this turn.
@@ -188,11 +189,11 @@ def _judge_internal_error(evidence: ProcessEvidence, details: str) -> Ending:
 
 
 def _status(code: int, message: str) -> int | None:
-    """Return the HTTP status of an error that the CLI reported with this `code`. None if the status
-    is unknown.
+    """Return the HTTP status of an error that the CLI reported with this `code` and this `message`.
+    Return None if the status is unknown.
 
-    Usually `code` is the status. But if it is 500, the status is taken from `message`, because the
-    CLI also sends 500 for other statuses: some releases for 429 and 503, and all releases for 404.
+    Usually `code` is the status. But if `code` is 500, the status is taken from `message`: the CLI
+    also sends 500 instead of 404, and some releases send it instead of 429 or 503.
     """
     if code != _STATUS_LOST:
         return code if 400 <= code <= 599 else None
@@ -205,10 +206,11 @@ def _status(code: int, message: str) -> int | None:
 
 
 def _details(data: str | None) -> str | None:
-    """Return the text of an internal error of the CLI: the field `details` in `data`, the JSON data
-    of the error. If `data` is not JSON, return `data` itself.
+    """Return the text of an internal error of the CLI. `data` is the field `data` of the JSON-RPC
+    error, as text.
 
-    Return None if `data` is None, or if it is JSON without a text in `details`.
+    If `data` is JSON, the text is in its field `details`; return None if this field contains no
+    text. If `data` is not JSON, return `data` itself. If `data` is None, return None.
     """
     if data is None:
         return None
