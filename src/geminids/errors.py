@@ -53,8 +53,8 @@ class GeminidsError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors are pickled to send them to another process (worker pools, pytest-xdist). Without
-        # this method, unpickling would call the constructor with `args`. These do not match its
-        # parameters.
+        # this method, unpickling would fail: it would call the constructor with `args`, but the
+        # constructor has other parameters.
         return _rebuild, (type(self), self.__dict__.copy())
 
     def __str__(self) -> str:

@@ -3,7 +3,9 @@
 When a line of the CLI's output is converted to events, each value in the line is redacted. So no
 event and no log contains a secret. The raw bytes of the line are not redacted, because that could
 mask the names of fields. For example, if the environment contains SORT_KEY=timestamp, the text
-`timestamp` is treated as a secret. `TextRedactor` redacts a text that arrives in pieces.
+`timestamp` is treated as a secret. The field `timestamp` of the line would then be masked.
+
+`TextRedactor` redacts a text that arrives in pieces.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ def is_secret_name(name: str) -> bool:
 
 def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
     """Return the values of the environment variables whose names indicate a secret (see
-    `is_secret_name`). If such a value has several lines, like a PEM key, each line is also returned
-    as a secret of its own.
+    `is_secret_name`). If a value has several lines, like a PEM key, each line is also returned as a
+    secret of its own.
 
     Values and lines that are too short are left out. Values that are paths are left out too, except
     those of the variables in `_ALWAYS`, which always contain a secret.
@@ -179,7 +181,7 @@ class TextRedactor:
 
     def is_clear(self, text: str) -> bool:
         """Return whether `feed(text)` would have nothing to mask and nothing to hold back. This
-        check includes the text that earlier calls of `feed` held back. Nothing is changed.
+        check includes the text that earlier calls of `feed` held back. The method changes nothing.
         """
         text = self._held + text
         return not self._redactor.found_in(text) and self._safe_end(text, 0) == len(text)

@@ -7,8 +7,7 @@ async for event in adapters.run_agent("gemini", "Fix the test."):
     print(event.type)
 
 Each of the modules `leadmetrics`, `sublang`, `agent_cli_sdk`, `cakit` and `untether` provides the
-interface of the system with the same name. A module is imported when it is first used. So functions
-such as `cakit.run_sync` can start the CLI before an event loop library is imported.
+interface of the system with the same name. A module is only imported when it is first used.
 """
 
 from __future__ import annotations

@@ -94,16 +94,16 @@ def load_session(
 
 
 def detect_cli(*, environ: Mapping[str, str] | None = None, places: Places | None = None) -> str | None:
-    """Return the path of the Gemini CLI that `execute` would run; None if there is no supported
-    one.
+    """Return the path of the Gemini CLI that `execute` would run; None if no supported CLI is
+    found.
 
-    The path in `GEMINI_CLI_PATH` is used first. If it names a release that geminids does not
-    support, the result is None. The path is ignored if it names nothing, a folder, or a program
-    that prints no version with `--version`.
+    If `GEMINI_CLI_PATH` names a Gemini CLI, the result is the path of this CLI, or None if geminids
+    does not support its release. The variable is ignored if it names no file, a folder, or a
+    program that prints no version with `--version`.
 
-    Then these places are searched in this order: PATH, the releases that geminids has installed,
-    and the folders of package managers and version managers. The search skips releases that
-    geminids does not support, and programs that print no version.
+    Otherwise, these places are searched in this order: PATH, the releases that geminids has
+    installed, and the folders of package managers and version managers. The search skips releases
+    that geminids does not support, and programs that print no version.
     """
     cli = _supported_cli(None, environ, places)
     return None if cli is None else str(cli.path)
@@ -112,7 +112,7 @@ def detect_cli(*, environ: Mapping[str, str] | None = None, places: Places | Non
 def _supported_cli(
     wanted: str | None, environ: Mapping[str, str] | None, places: Places | None
 ) -> Gemini | None:
-    """Return the CLI that `execute` would run; None if there is no supported one.
+    """Return the CLI that `execute` would run; None if no supported CLI is found.
 
     `wanted` is a path or a version, as in the option `gemini`. If it is None, search for a CLI.
     """
@@ -216,15 +216,15 @@ def _run_fields(options: Options | None, fields: dict[str, Any], **parameters: A
 
 
 def _detected(options: Options | None, fields: dict[str, Any]) -> dict[str, str]:
-    """Return the option `gemini` with the path that `detect_cli` finds, if `GEMINI_CLI_PATH` is
-    set. Otherwise return an empty dict.
+    """If `GEMINI_CLI_PATH` is set, return the option `gemini` with the path that `detect_cli`
+    finds. Otherwise return an empty dict.
 
-    The dict is also empty if `gemini` is already set, or if no supported CLI is found. The option
-    is needed if `GEMINI_CLI_PATH` does not name a Gemini CLI. agent-cli-sdk ignores such a value,
-    but a run would refuse it or start the program that it names.
+    With this option, a run ignores `GEMINI_CLI_PATH`. So a value that is not the path of a Gemini
+    CLI has no effect, as in agent-cli-sdk. The dict is also empty if `gemini` is already set, or if
+    no supported CLI is found.
 
-    Raises `OptionsError` if no supported CLI is found, but the run would start one of these: a
-    program that prints no version, or a CLI in the folder that `GEMINI_CLI_PATH` names.
+    If no supported CLI is found, a run might start a wrong program: one that prints no version, or
+    one in the folder that `GEMINI_CLI_PATH` names. In this case, raises `OptionsError`.
     """
     chosen = {name: fields[name] for name in ("env", "gemini") if name in fields}
     run_options = make_options(options, **chosen)

@@ -56,10 +56,9 @@ _log = get_logger("adapters")
 class GeminiRunner:
     """Runs Gemini CLI and yields Untether's events.
 
-    Without `options`, each run loads its options as `geminids run` does, for example from
-    `[gemini]` in the TOML file that `geminids config set gemini.model …` changes. `fields` are
-    fields of `Options`; they override `options` and the loaded options. `on_permission` answers the
-    CLI's permission requests.
+    Without `options`, each run loads its options as `geminids run` does, for example from the table
+    `[gemini]` of the user's configuration file. `fields` are fields of `Options`; they override
+    `options` and the loaded options. `on_permission` answers the CLI's permission requests.
 
     >>> GeminiRunner().format_resume(ResumeToken("gemini", "abc123def"))
     '`gemini --resume abc123def`'
@@ -173,10 +172,12 @@ class GeminiRunner:
         """Lock a session for the duration of an `async with` block. Runs in all processes respect
         the lock.
 
-        A run takes this lock itself, so do not resume the session inside the block: that run would
-        wait for the block to end. If another run holds the lock, wait for it; `on_wait` is called
-        with that run. Raises `ValueError` for a token of another engine, or for a token that means
-        the newest session.
+        If a run is using the session, wait until this run ends; `on_wait` is called with a
+        description of the run. Do not resume the session inside the block: a run needs the same
+        lock, so it would wait until the block ends.
+
+        Raises `ValueError` for a token of another engine, or for a token that means the newest
+        session.
         """
         _check_engine(token)
         if token.is_continue:

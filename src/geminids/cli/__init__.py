@@ -100,8 +100,8 @@ def main() -> None:
 def _reset_sigchld() -> None:
     """Make sure that this process does not ignore the signal SIGCHLD.
 
-    A parent process can start this one with SIGCHLD ignored. The exit code of every child process
-    would then read as 0.
+    If the parent process ignores SIGCHLD, this process ignores it too. The exit code of every child
+    process is then reported as 0.
     """
     if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

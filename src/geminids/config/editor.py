@@ -56,10 +56,12 @@ def key_of(name: str) -> tuple[str, ...]:
 def set_value(path: str, name: str, text: str, *, private: bool) -> None:
     """Set the option `name` in the configuration file `path` to the value that `text` describes.
 
-    A relative path in `text` is relative to the current folder, and is stored as an absolute path.
-    But without `private`, a path inside the folder of the file is stored relative to that folder.
-    With `private`, only the owner can read the file afterwards. If the value is not valid, raise
-    `OptionsError` and do not change the file.
+    A relative path in `text` is relative to the current folder. It is stored as an absolute path.
+    But if `private` is False and the path is inside the folder of the configuration file, it is
+    stored relative to that folder.
+
+    If `private` is True, only the owner can read the file afterwards. If the value is not valid,
+    raise `OptionsError` and do not change the file.
     """
     key = key_of(name)
     value = _resolved(key, _parsed(text), "" if private else os.path.dirname(path))
@@ -150,12 +152,11 @@ def _parsed(text: str) -> Any:
 
 
 def _resolved(key: tuple[str, ...], value: Any, folder: str) -> Any:
-    """Return the value to store for the option `key`: if the option is a path, make a relative path
-    absolute.
+    """Return the value to store for the option `key`.
 
-    A relative path is resolved from the current folder. If the result is inside `folder`, it is
-    returned relative to `folder`; an empty `folder` turns this off. Absolute paths and values that
-    are not paths are returned unchanged.
+    Absolute paths and values that are not paths are returned unchanged. A relative path is relative
+    to the current folder. If it leads into `folder`, return it relative to `folder`; otherwise
+    return it as an absolute path. If `folder` is "", always return an absolute path.
     """
     if len(key) > 1 or not field_named(key[0]).paths:
         return value

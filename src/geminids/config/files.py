@@ -59,11 +59,11 @@ class ConfigFile(msgspec.Struct, frozen=True):
         return os.path.dirname(self.path)
 
     def line_of(self, *keys: str) -> int | None:
-        """Return the line number of a key, such as `line_of("gemini", "model")`.
+        """Return the line number of a key, for example `line_of("gemini", "model")`.
 
-        The result is the first known line of the key or of a key inside it. If no such line is
-        known, search in the same way for the table around the key, then for the next outer table.
-        Return None if no line is found.
+        If the line is unknown, return the line of the nearest table that contains the key. Return
+        None if that is unknown too. The line of a table is the first known line of the table or of
+        a key inside it.
         """
         for size in range(len(keys), 0, -1):
             inside = [line for known, line in self.lines.items() if known[:size] == keys[:size]]

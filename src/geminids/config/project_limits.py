@@ -64,9 +64,10 @@ def _combine_only_tools(
     """Combine the project's `only_tools` (`value`) with the user's (`before`).
 
     Return the new `only_tools`, and the tools to deny. The new `only_tools` contains the tools that
-    are in both lists. If there are no such tools, no tool may run. An empty `only_tools` would
-    allow all tools. So in this case, return the user's list twice: as `only_tools`, and as the
-    tools to deny.
+    are in both lists.
+
+    If no tool is in both lists, no tool may run. But an empty `only_tools` would allow all tools.
+    So return the user's list as `only_tools`, and the same list as the tools to deny.
     """
     both = tuple(tool for tool in before if tool in value)
     return (both, ()) if both else (before, before)

@@ -1,4 +1,4 @@
-"""The checks of the sign-in: the CLI's settings file, the credentials, and the way to the API."""
+"""Check the sign-in: the CLI's settings file, the credentials, and how requests reach the API."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def auth(context: CheckContext) -> Check:
 def gateway(context: CheckContext) -> Check:
     """Check how the requests of a run would reach the API: through the gateway or directly.
 
-    A run chooses the way with the same code, so this check reports what a run would do.
+    This check uses the same code as a run. So it reports what a run would do.
     """
     source = context.source
     if isinstance(source, SettingsProblem):

@@ -189,8 +189,8 @@ def cwd(context: CheckContext) -> Check:
 def trust(context: CheckContext) -> Check:
     """Check that no environment variable makes the CLI refuse to run in this folder.
 
-    A run normally marks its folder as trusted, because a headless CLI runs only in a trusted
-    folder.
+    A headless CLI runs only in a trusted folder. So a run makes the CLI trust the folder, but some
+    environment variables prevent this.
     """
     if not isinstance(context.gemini, Gemini):
         return Check("trust", "skipped", "not checked: no CLI was found")

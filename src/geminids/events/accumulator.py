@@ -36,8 +36,8 @@ class Accumulator:
     and the tool calls.
 
     The text is one string that grows in place. A list of a million small strings would take 60 MB,
-    and joining them would need the memory of the text a second time. Thoughts and tool events are
-    stored compressed, at a few percent of their size.
+    and joining the strings would copy the whole text. Thoughts and tool events are stored
+    compressed, at a few percent of their size.
     """
 
     def __init__(self) -> None:
@@ -196,8 +196,9 @@ def turns_of(text: str, conversation: bytes) -> tuple[Turn, ...]:
     """Return the turns of a conversation, ordered by turn number, even if their events arrived in
     another order.
 
-    `text` is the whole text of the model, with secrets masked. `conversation` contains the rest, as
-    `Accumulator.conversation` returned it; if it is empty, there are no turns.
+    `text` is the whole text of the model, with secrets masked. `conversation` contains
+    everything else, in the form that `Accumulator.conversation` returned. If `conversation` is
+    empty, there are no turns.
     """
     if not conversation:
         return ()

@@ -86,12 +86,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_reported_totals(usage: Usage) -> Usage:
-    """Return `usage` with `thinking` and `tool` set to 0, if only `input` and `output` were
-    reported: `thinking`, `tool`, `total` and `requests` are None. Otherwise return `usage`
-    unchanged.
+    """If `input` and `output` are known, but `thinking`, `tool`, `total` and `requests` are not,
+    return the usage with `thinking` and `tool` set to 0. Otherwise return `usage` unchanged.
 
-    Such usage comes from output that another system recorded, because the CLI always reports a
-    total. In this output, `input` and `output` together are all tokens.
+    The CLI always reports a total. So usage without a total comes from another program, for which
+    `input` and `output` together are all tokens.
     """
     other_counts = (usage.requests, usage.total, usage.thinking, usage.tool)
     if any(count is not None for count in other_counts) or None in (usage.input, usage.output):

@@ -98,8 +98,8 @@ class MeteredUpstream:
 
 class _MeteredRequest:
     """One request of a run, from its arrival to its end. `end` is called in all cases, even if the
-    client has disconnected. Its first call reports the result of a paid request to the run; later
-    calls have no effect.
+    client has disconnected. The first call of `end` reports the result of a paid request to the
+    run; later calls have no effect.
     """
 
     def __init__(self, lease: Lease, request: Request) -> None:

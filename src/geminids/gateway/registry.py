@@ -159,9 +159,9 @@ def open_lease(lease: Lease) -> OpenLease:
 
 def keep_open() -> OpenLease:
     """Keep the gateway of this process open at the same URL, until the returned lease is closed.
-    The lease itself answers no requests.
+    No requests can be sent with this lease.
 
-    It is needed for warm processes (CLI processes that serve several prompts), which use the same
+    Warm processes (CLI processes that serve several prompts) need this, because they use the same
     URL all the time.
     """
     return open_lease(Lease(_NoUpstream(), lambda message: None))

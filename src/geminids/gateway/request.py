@@ -54,8 +54,8 @@ _GEMINI = re.compile(r"/v1[a-z0-9]*/(?:models|tunedModels)/(?P<model>[^/:?]+):(?
 _VERTEX = re.compile(
     r"/v1[a-z0-9]*/(?:projects/[^/]+/locations/[^/]+/)?publishers/[^/]+/models/(?P<model>[^/:?]+):(?P<call>\w+)"
 )
-# The API version is CODE_ASSIST_API_VERSION, `v1internal` by default (server.ts). The token of a
-# run may come before it.
+# The API version is CODE_ASSIST_API_VERSION, `v1internal` by default (server.ts of Gemini CLI).
+# The token of a run may come before it.
 _CODE_ASSIST = re.compile(
     r"(?:/(?P<token>[^/?]+))?(?P<path>/v\d\w*(?::(?P<call>\w+)|/(?:\w[\w.-]*/)*operations/\w[\w.-]*))"
 )
@@ -173,8 +173,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_nested(self) -> bool:
-        """Whether the request comes from a run inside this run: a tool of this run started it, and
-        its gateway forwarded the request to this gateway.
+        """Whether the request comes from a nested run (a run that a tool of this run started). The
+        gateway of the nested run has forwarded the request to this gateway.
         """
         return NESTED_HEADER in self.headers
 
@@ -280,8 +280,8 @@ def key_of(target: str, headers: dict[str, str]) -> str | None:
 
 
 def unwrap(body: Any) -> Any:
-    """Return the request inside the decoded body of a Code Assist request (converter.ts). Other
-    bodies are returned unchanged.
+    """Return the request inside the decoded body of a Code Assist request (converter.ts of Gemini
+    CLI). Other bodies are returned unchanged.
 
     >>> unwrap({"model": "m", "project": "p", "request": {"contents": []}})
     {'contents': []}
@@ -312,7 +312,8 @@ def _model_in(body: bytes) -> str | None:
         decoded = _decoded(body)
         model = decoded.get("model") if isinstance(decoded, dict) else None
         return model if isinstance(model, str) else None
-    # A `countTokens` request names the model inside `request`, as `models/NAME` (converter.ts).
+    # A `countTokens` request names the model inside `request`, as `models/NAME`
+    # (converter.ts of Gemini CLI).
     counted = wrapped.request.model if wrapped.request is not None else None
     return wrapped.model or (counted.removeprefix("models/") if counted else None)
 
@@ -357,7 +358,8 @@ def _is_user(content: dict[str, Any]) -> bool:
 def _prompt_text(content: dict[str, Any]) -> str:
     texts = list(_texts(content))
     for at, text in enumerate(texts):
-        # The texts after this heading are the contents of `@path` files (atCommandProcessor.ts).
+        # The texts after this heading are the contents of `@path` files (atCommandProcessor.ts of
+        # Gemini CLI).
         if at and text.lstrip().startswith("--- Content from referenced files ---"):
             return texts[at - 1]
     return texts[-1] if texts else ""

@@ -62,6 +62,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         have its own token for the gateway.
 
         This is not possible for Vertex AI and Code Assist. For them, the CLI reads the key and the
-        endpoint from the environment of the process (0.61.0, contentGenerator.ts, server.ts).
+        endpoint from the environment of the process (contentGenerator.ts and server.ts of
+        Gemini CLI 0.61.0).
         """
         return self.kind == "gateway" and self.api == "gemini"

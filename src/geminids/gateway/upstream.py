@@ -56,7 +56,7 @@ class Hang(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A part of an answer that breaks it off. The gateway resets the connection immediately, so the
+    """A part that ends an answer too early. The gateway resets the connection immediately, so the
     client gets an incomplete answer.
     """
 

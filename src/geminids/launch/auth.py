@@ -160,8 +160,8 @@ def choose_auth(
     because a variable in it was set for this process.
 
     If the environment selects an account, Vertex AI or a key, the result has a `selected_type`. The
-    CLI needs this setting. Without it, a run with GOOGLE_GEMINI_BASE_URL exits with code 41, even
-    if there is a key (validateNonInterActiveAuth.ts does not know `gateway`).
+    CLI needs this setting: without it, the CLI exits with code 41 if GOOGLE_GEMINI_BASE_URL is set,
+    even if there is a key (validateNonInterActiveAuth.ts of Gemini CLI).
     """
     if workspace_type:
         return Auth(_MODES.get(workspace_type, "other"), "the folder's settings, security.auth.selectedType")

@@ -41,8 +41,8 @@ class EnvFileProblem(Exception):
 def read_env_file(text: str, where: str) -> dict[str, str]:
     """Parse the text of an env file: one NAME=value per line.
 
-    `export`, quotes, comments and blank lines are allowed. `where` is the file's name for messages.
-    Raises `EnvFileProblem` if another line is not NAME=value.
+    `export`, quotes, comments and blank lines are allowed. Raises `EnvFileProblem` for any other
+    line that is not NAME=value. `where` is the file's name for messages.
 
     >>> read_env_file('export A="x y"  # note\\nB=2', ".env")
     {'A': 'x y', 'B': '2'}
@@ -103,8 +103,8 @@ def headless_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def telemetry_environment(outfile: str) -> dict[str, str]:
     """Return the variables that make the CLI write its telemetry to the file `outfile`.
 
-    Settings of the CLI could have the same effect. But several runs can share a settings file,
-    while each run has its own telemetry file.
+    Settings of the CLI could have the same effect. They are not used, because several runs can
+    share a settings file, but each run has its own telemetry file.
     """
     return {
         "GEMINI_TELEMETRY_ENABLED": "true",

@@ -185,9 +185,9 @@ def _for_headless(context: Context, prompt: str, text: str) -> Context:
 
 
 def probe_gemini(options: Options) -> None:
-    """Find the CLI and store its version. Then `prepare` need not start the CLI to learn it.
+    """Find the CLI and store its version. So `prepare` need not run `gemini --version` later.
 
-    Errors are ignored: `prepare` reports them.
+    Errors are ignored here, because `prepare` reports them.
     """
     try:
         find(

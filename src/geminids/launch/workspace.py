@@ -163,7 +163,7 @@ def _leaves(path: str, value: Any) -> Iterator[str]:
 def _hooks(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield the event and the name of every hook in the settings.
 
-    If a hook has no name, its command is used as the name (hookRegistry.ts).
+    If a hook has no name, its command is used as the name, as in Gemini CLI (hookRegistry.ts).
     """
     hooks = settings.get("hooks")
     for event, groups in hooks.items() if isinstance(hooks, dict) else ():
@@ -189,9 +189,10 @@ def _env_files(folder: Path, home: Path) -> Iterator[Path]:
 
 
 def _google_names(file: Path) -> str:
-    """Return a text with the variables of an env file that start with GEMINI_ or GOOGLE_.
+    """Return a text with the names of the variables in an env file that start with GEMINI_ or
+    GOOGLE_. Return "" if there are no such variables.
 
-    The text shows the user which key the run ignores. It is "" if there are no such variables.
+    The text shows the user which key the run ignores.
     """
     names = [name for name in names_in(_text(file)) if name.startswith(("GEMINI_", "GOOGLE_"))]
     return f"with {', '.join(names)}" if names else ""

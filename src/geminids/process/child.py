@@ -71,8 +71,8 @@ class Child:
         return self._popen.poll()
 
     async def wait(self) -> int:
-        """Wait until this process exits, and return its exit code. Descendants that are still
-        running may keep its pipes open.
+        """Wait until this process exits, and return its exit code. The pipes may stay open,
+        because descendants of the process can still use them.
         """
         import anyio
 

@@ -35,8 +35,8 @@ class _Guard(subprocess.Popen[bytes]):
     pipe: int
 
     def __del__(self) -> None:
-        """Do nothing. `Popen.__del__` would print a ResourceWarning if the guard is still running,
-        but the guard is meant to live longer than this process.
+        """Do nothing. This method replaces `Popen.__del__`, which prints a ResourceWarning if the
+        process is still running. The guard must live longer than this process.
         """
 
 

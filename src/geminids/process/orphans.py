@@ -43,7 +43,7 @@ _NOTE_AGE = 60.0
 class Orphan(msgspec.Struct, frozen=True):
     """A process of a run whose host (the process that started the run) is dead.
 
-    `mark` identifies this run: the innermost run, if runs were started inside other runs.
+    `mark` identifies the run. If runs were started inside other runs, it is the innermost run.
     `started_at` is the start time in Unix seconds. `age` is the time since then in seconds. Secrets
     in `command` are masked.
     """

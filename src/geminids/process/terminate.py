@@ -30,8 +30,8 @@ _SWEEP = 0.6
 
 
 class _Root(Protocol):
-    """Interface of the first process of a run: a `Child`, or a short command. `exit_code` is None
-    while the process runs.
+    """Interface of the first process of a run: a `Child`, or the process of a short command.
+    `exit_code` is None while the process runs.
     """
 
     pid: int
@@ -88,9 +88,8 @@ async def end_tree(
     The processes get SIGTERM first. They get SIGKILL after `grace` seconds, or as soon as `hurry()`
     returns true.
 
-    The descendants of `child` are collected before the first signal, because some could be missed
-    later. A tool's shell has its own process session. After its parent has exited, only its mark
-    shows that the shell belongs to the run.
+    The descendants of `child` are collected before the first signal. Later, some could be missed:
+    when a process has exited, its children are no longer descendants of `child`.
     """
     processes = ProcessSet(lambda: marked(str(mark)))
     first = processes.gather(child.pid)
@@ -174,8 +173,8 @@ async def end_found(
 async def _until_gone(
     processes: ProcessSet, child: Child | None, until: float, hurry: Callable[[], bool]
 ) -> None:
-    """Wait until all processes have exited. Return earlier at the time `until` (of
-    `time.monotonic`), or as soon as `hurry()` returns true.
+    """Wait until all processes have exited, but at most until the time `until` (monotonic). Stop
+    waiting as soon as `hurry()` returns true.
 
     When all known processes have exited, search for new processes of the run. If there are some,
     send SIGTERM to them and continue to wait.

@@ -36,7 +36,8 @@ _SETTLE = 1.0
 _TICK = 0.005
 # These finish reasons mean that a filter of the API ended the answer or refused the prompt. The
 # filter would probably do so again for the same request. The names are from `FinishReason` and
-# `BlockedReason` in the CLI's SDK. The CLI treats OTHER as a filter too (geminiChat.ts).
+# `BlockedReason` in the CLI's SDK. The CLI treats OTHER as a filter too (geminiChat.ts of Gemini
+# CLI).
 _FILTERS = (
     "SAFETY",
     "PROHIBITED_CONTENT",
@@ -111,7 +112,8 @@ class GatewayEvents:
 
         while True:
             await self._lease.queue.wait()
-            # Do this before the prices are loaded: the tools are reported before the first output.
+            # Report the tools before the prices are loaded, which takes time: the notice must be
+            # emitted before the first output.
             self._report_tools()
             if not self._prices.loaded:
                 await self._load_prices()
@@ -322,7 +324,8 @@ class GatewayEvents:
             else f"{request} was {why}"
         )
         status = answer.status if answer.status and answer.status >= 400 else None
-        # The CLI sends such a request again (retry.ts), unless it was the last attempt.
+        # After these failures, the CLI sends the request again (retry.ts of Gemini CLI), unless
+        # this was the last attempt.
         is_retried = level == "warning" and (status is None or status in (429, 499) or status >= 500)
         code = "retry" if is_retried else "request"
         return self._notice(level, code, text, answer.number, Retry(answer.attempt, status))

@@ -1,4 +1,4 @@
-"""Run the attempts of a run one after the other. After each, decide whether another one follows."""
+"""Run the attempts of a run. After each attempt, decide whether another attempt follows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Starter(Protocol):
         """
 
     def next(self, prompt: str, options: Options, after: NextAttempt) -> Attempt:
-        """Start a further attempt. `after` says how, such as which session to resume.
+        """Start a further attempt. `after` says how to start it, such as which session to resume.
 
         Raises `Refused` if the attempt is not possible, `SessionError` if its session cannot be
         used, and `OSError` if the process cannot be started.

@@ -206,8 +206,8 @@ class RunRecorder(EventNumbers):
 
     def result_of(self, finished: Finished) -> Result:
         """Build the result of the run from its last event and the events collected before it."""
-        # The turns refer to offsets in `finished.text`. If another process masked secrets in that
-        # text, use its version.
+        # The turns refer to offsets in `finished.text`. Another process may have masked secrets in
+        # `finished.text`, so use exactly that text, not our own copy.
         text = self._accumulator.text
         redact = self.redact
 

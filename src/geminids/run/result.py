@@ -94,9 +94,10 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         return turns_of(self.text, self.conversation)
 
     def __repr__(self) -> str:
-        # Truncate texts, which may have megabytes. At its end, `asyncio.run` calls
-        # signal.getsignal, which tries to convert the signal handler to an enum. That fails, with
-        # an error message that contains the repr of the task's result. The message is discarded.
+        # Truncate texts, which may have megabytes. Python creates this repr even if nobody prints
+        # it: when `asyncio.run` ends, it calls signal.getsignal. This function tries to convert the
+        # signal handler to an enum, and fails. The error message, which Python discards, contains
+        # the repr of the task's result.
         shown = (f"{name}={_short(getattr(self, name))}" for name in self.__struct_fields__)
         return f"Result({', '.join(shown)})"
 

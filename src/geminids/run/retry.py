@@ -52,8 +52,9 @@ class Retries:
         self._failures = 0
         self._corrections = 0
         self._models: list[str | None] = [options.model]
-        # A slash command may run a shell command before the model receives the prompt. Text that is
-        # added to the prompt would become an argument of the slash command.
+        # A slash command may run a shell command before the model receives the prompt. So treat it
+        # as if a tool has run. Add no text to the prompt: the text would become an argument of the
+        # slash command.
         is_command = _is_command(prompt, options)
         self._acted = is_command
         has_text = _is_text(prompt) and bool(prompt.strip() or options.template)

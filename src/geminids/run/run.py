@@ -81,7 +81,8 @@ class Run(EventStream):
         """Start the CLI now, without an event loop.
 
         Calling this is optional, because `async with` also starts the CLI. If another run uses the
-        session, the CLI is not started yet, or the run ends (option `when_busy`).
+        session, the option `when_busy` decides: the run waits until the session is free, or fails.
+        The wait takes place in `async with`, not in this method.
         """
         if self._launched:
             return

@@ -137,8 +137,8 @@ def _locate(session_id: str, options: Options) -> SessionInfo:
 def _is_locked(session_id: str) -> bool:
     """Return whether another run uses the session.
 
-    Call this before you treat a session without a prompt as empty: a run that has just started may
-    not have written its prompt to the file yet.
+    A session file without a prompt is not always an empty session: a run that has just started may
+    not have written its prompt yet. Call this function to check for such a run.
     """
     lock = try_hold(session_id, "", places=Places.of())
     if isinstance(lock, Lock):

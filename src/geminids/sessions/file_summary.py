@@ -68,9 +68,9 @@ class FileSummary(msgspec.Struct, frozen=True):
 class _PartialConversation:
     """The part of a conversation that was read from a session file.
 
-    The middle of a long file is not read. `gap` is True if lines after this middle part have been
-    added, and messages from the middle may be missing. Messages are decoded only when needed, so
-    that listing sessions is fast.
+    The middle of a long file is not read. `gap` is True if messages from the middle may therefore
+    be missing between the messages that were read. Messages are decoded only when needed, so that
+    listing sessions is fast.
     """
 
     def __init__(self) -> None:
@@ -224,12 +224,11 @@ def _summarize(parts: list[bytes], status: os.stat_result) -> FileSummary:
 
 
 def _take_to_prompt(lines: list[bytes], seen: _PartialConversation) -> list[bytes]:
-    """Add the lines to `seen` up to the first prompt. Return the lines after the prompt that must
-    also be added.
+    """Add the lines to `seen`, up to and including the first prompt. Return those of the later
+    lines that the caller must also add.
 
-    Usual lines after the prompt (messages and changes of `lastUpdated`) are left out. They would
-    only be needed to count the messages. The count is not possible anyway, because the middle of
-    the file is not read.
+    After the prompt, messages and changes of `lastUpdated` are left out: the summary of a long file
+    does not need them.
     """
     for number, line in enumerate(lines, 1):
         seen.take(line)
@@ -242,8 +241,8 @@ def _last(lines: list[bytes]) -> list[bytes]:
     """Return the lines that are needed for the summary. `lines` are the lines at the end of the
     file.
 
-    Usually, the last eight lines are returned. But if one of the lines is neither a message nor a
-    change of `lastUpdated`, it may change other messages. Then all lines are returned.
+    If every line is a message or a change of `lastUpdated`, return the last eight lines. Otherwise
+    return all lines, because a line of another kind may change earlier messages.
     """
     has_unusual = any(not line.startswith(_USUAL) for line in lines if line)
     return lines if has_unusual else lines[-8:]
@@ -259,10 +258,10 @@ def _whole_lines(parts: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def _legacy(parts: list[bytes]) -> _PartialConversation | None:
-    """Return the part of a conversation that is in the start and the end (`parts`) of a session
-    file, if the file is one JSON object. Releases of the CLI up to 0.38 wrote this format.
+    """Read a session file in the format of CLI releases up to 0.38: the file is one JSON object.
 
-    Return None if the file does not have this format.
+    `parts` is the whole file, or its start and its end. Return the part of the conversation that
+    is in `parts`. Return None if the file does not have this format.
     """
     old = _PartialConversation()
     if len(parts) == 1:

@@ -215,11 +215,12 @@ def _short_id(name: str) -> str:
 
 
 def _one_per_id(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
-    """Return one entry for each session id. Several files can have the same session id.
+    """Return one entry for each session id.
 
-    In this case, return the entry of the file that the CLI uses (sessionUtils.ts, getSessionFiles).
-    If the CLI can use none of the files, return the entry of the largest undamaged one, or of the
-    largest one if all are damaged.
+    If several files have the same session id, return the entry of the file that the CLI uses
+    (`getSessionFiles` in sessionUtils.ts of Gemini CLI). If the CLI can use none of these files,
+    return the entry of the largest undamaged file. If all are damaged, return the entry of the
+    largest file.
     """
     by_id: dict[str, list[SessionInfo]] = {}
     for info in infos:

@@ -48,9 +48,9 @@ def chat_folders(
     """Return the folders with the sessions of one project. If `project` is None, return those of
     all projects.
 
-    Folders of newer CLI releases come first. With `quick` and a `project`, first search only the
-    folders with the name that the CLI derives from the project's path. All folders are then scanned
-    only if none of these belongs to the project.
+    Folders of newer CLI releases come first. With `quick` and a `project`, return only the folders
+    whose names the CLI derives from the project's path. If no such folder belongs to the project,
+    scan all folders.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
@@ -105,8 +105,8 @@ def _usual_folders(gemini: Path, wanted: tuple[str, ...]) -> Iterator[Folder]:
 
 
 def _slug(path: str) -> str:
-    """Return the folder name that the CLI derives from the path of a project (projectRegistry.ts,
-    slugify).
+    """Return the folder name that the CLI derives from the path of a project (`slugify` in
+    projectRegistry.ts of Gemini CLI).
     """
     return re.sub("[^a-z0-9]+", "-", os.path.basename(path).lower()).strip("-") or "project"
 

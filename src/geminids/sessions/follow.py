@@ -14,8 +14,8 @@ __all__ = ["Follower"]
 # The maximum number of bytes that one call of `read_new` reads. A large file is read in steps, to
 # limit the memory.
 _STEP = 8 * 1024 * 1024
-# Before new bytes are read, this number of the bytes that were read last is compared with the file.
-# A difference shows that the file was rewritten.
+# How many of the bytes that were read last are kept. Before new bytes are read, they are compared
+# with the file. If they differ, the file was rewritten.
 _COMPARED = 256
 
 _Stamp = tuple[int, int, int, int]

@@ -149,8 +149,8 @@ def still_writing(holder: Holder) -> bool:
     """Return whether the run `holder` can still write to the session, because one of its processes
     is still running.
 
-    If the Python process of a run dies, its guard (a small process that watches it) ends all
-    processes of the run a short time later.
+    If the Python process of a run dies, the CLI continues for a short time. Then the guard, a small
+    process that watches the run, ends all processes of the run.
     """
     from geminids.process.tree import all_marked  # imported late: it loads psutil
 
@@ -184,9 +184,8 @@ def _file_of(session_id: str, places: Places) -> Path:
 
 
 def _take(file: Path) -> FileLock | None:
-    """Lock this file, and create the file and its folder if needed.
-
-    Return None if another process has locked the file.
+    """Lock this file, and create the file and its folder if needed. Return the lock; None if the
+    file is already locked.
     """
     try:
         return FileLock.take(file)

@@ -38,11 +38,11 @@ def thoughts_of(message: StoredMessage) -> Iterator[tuple[str, str]]:
 
 
 def exchanges(messages: Iterable[StoredMessage]) -> Iterator[tuple[StoredMessage, dict[str, Any]]]:
-    """Yield the messages in their real order, each with the results of its tool calls.
+    """Yield each message with a dict of the tool results that follow it. Each key is the id of a
+    tool call, and its value is the content part with the result.
 
-    In the file, these results are in separate messages. These messages are not yielded. Instead,
-    each message that contains calls is yielded with a dict of their results. Each key is the id of
-    a tool call, and its value is the content part with the result.
+    In the file, these results are in separate messages, which are not yielded. Each tool call is
+    moved to the answer in which the model made it (see `in_true_order`).
     """
     current: StoredMessage | None = None
     answers: dict[str, Any] = {}

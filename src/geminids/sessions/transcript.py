@@ -34,7 +34,8 @@ __all__ = [
 ]
 
 _CANCELLED = "Command was cancelled by user"
-# The result of a tool call that the user of an ACP client denied (cli/src/acp/acpSession.ts).
+# The result of a tool call that the user of an ACP client denied (cli/src/acp/acpSession.ts of
+# Gemini CLI).
 _REFUSED = re.compile(r'Tool "[^"]*" was canceled by the user\.')
 
 

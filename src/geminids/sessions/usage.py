@@ -416,10 +416,10 @@ def _end_of_model(data: bytes, position: int, end: int) -> int:
 
 def _read_head(head: bytes, requests: dict[str, StoredRequest]) -> bool:
     """Decode only `head`, the part of a message before its tool calls, and add the request of the
-    message to `requests`. Return whether this worked.
+    message to `requests`. Return True if this worked.
 
-    It fails if `head`, followed by a closing brace, is not valid JSON. Then the field `tokens` that
-    was found is part of a tool's argument, not of the message.
+    Return False if `head` with a closing brace added is not valid JSON. This happens if the field
+    `tokens` before the end of `head` belongs to an argument of a tool, not to the message.
     """
     try:
         message = _message.decode(head + b"}")

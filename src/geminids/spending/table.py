@@ -183,8 +183,9 @@ def _parse(data: bytes) -> Any:
 
 
 def _models(value: Any) -> Any:
-    """Return the entries of a price table: the value of its key `models`. Raises `ValueError` if
-    the table has another key. A value that is not a dict is returned unchanged.
+    """Return the entries of a price table. `value` is the decoded content of its file. If `value`
+    is a dict, the entries are in its key `models`; any other key raises `ValueError`. If `value` is
+    not a dict, it is returned unchanged.
     """
     if not isinstance(value, dict):
         return value

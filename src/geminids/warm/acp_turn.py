@@ -272,7 +272,7 @@ class AcpTurn:
         since = self._shells.oldest_start
         if self._updates.tools_running or self._permissions:
             # After a cancel, the CLI's history contains a tool call without a result. The API
-            # rejects every later request with such a history.
+            # rejects every later request with this history, so do not use the session again.
             self._session.is_broken = True
         self._cancel_permissions()
         self.ended += await cancel_prompt(

@@ -41,7 +41,7 @@ class WarmAttempt:
     """One attempt to answer a prompt.
 
     It sends the prompt to the conversation's session in a warm process. If the conversation cannot
-    have such a session, the attempt runs headless: it starts its own CLI process.
+    use a warm process, the attempt runs headless: it starts its own CLI process.
     """
 
     def __init__(
@@ -109,7 +109,8 @@ class WarmAttempt:
         """Return the conversation's session, to which this attempt sends its prompt.
 
         Return None if the conversation continues headless. Set `_ending` if no session can be
-        opened, or if the attempt is stopped in the meantime. The prompt is then not sent.
+        opened, or if the attempt is stopped in the meantime. If `_ending` is set, ignore the
+        returned value: the prompt must not be sent.
         """
         options, conversation = self._options, self._conversation
         session: AcpSession | None = None

@@ -283,7 +283,9 @@ class WarmConversation:
             self._notices.append(("warning", "session_busy", error.message))
 
     def _has_stored_turns(self) -> bool:
-        """Whether the session contains turns to hand over, such as a stopped first turn."""
+        """Whether the current session has turns that can be handed over to a new session. This can
+        be only a first turn that was stopped.
+        """
         return self.session is not None and self._render_history() is not None
 
     def _render_history(self) -> str | None:

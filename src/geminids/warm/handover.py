@@ -67,7 +67,7 @@ def append_cut_turns(text: str, cut: Sequence[CutTurn]) -> str | None:
 
 
 def is_handover_stored(session_id: str, options: Options, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the file of a session contains a conversation that was handed over."""
+    """Whether the file of a session contains a handover (an earlier conversation as text)."""
     messages = _stored(session_id, options, environ)
     return any(message.is_prompt and has_handover(message.text) for message in messages)
 

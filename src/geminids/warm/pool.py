@@ -191,7 +191,8 @@ class Pool:
             await wait_shielded(done)
         finally:
             self._tasks.cancel_scope.cancel()
-            # Do not pass the error of the caller's block: the task group would wrap it in a group.
+            # Do not pass the error of the caller's block: the task group would wrap it in an
+            # exception group.
             await self._tasks.__aexit__(None, None, None)
             self._tasks = None
 

@@ -126,8 +126,8 @@ class SingleRun:
     ) -> WarmAttempt:
         """Create an attempt.
 
-        `blocks` is the encoded prompt. Only the first attempt gets it; the event `Started` of the
-        first attempt was already emitted.
+        `blocks` is the encoded prompt. Pass it only for the first attempt. It also shows that the
+        event `Started` was already emitted.
         """
         from geminids.warm.attempt import WarmAttempt  # imported late: it imports anyio
 

@@ -25,8 +25,8 @@ def install(version: str = "latest", *, places: Places | None = None) -> Gemini:
     `entry`.
 
     `version` is a version number or an npm tag. Releases are installed side by side in geminids'
-    data folder (`places`), never in the global npm packages. The installed CLI is started once to
-    verify its version. To run this release, pass the option `gemini`:
+    data folder, which `places` can change, and never in the global npm packages. The installed CLI
+    is started once to verify its version. To run this release, pass the option `gemini`:
     `run(prompt, gemini="0.61.0")`.
 
     Raises `InstallFailed` if there is no such version, or if the version cannot be downloaded.

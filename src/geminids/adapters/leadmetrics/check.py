@@ -97,8 +97,8 @@ async def test_environment(
 
 
 async def _start_cli(found: Check, options: Options) -> Check:
-    """Start the CLI with `--version`. Return `found` if the CLI starts; otherwise return a check
-    with an error."""
+    """Start the CLI with `--version`. If it starts, return `found`, the check that found the CLI.
+    Otherwise return a check with an error."""
     # Imported late: `execute` imports this package, and starts the CLI before it imports anyio.
     import anyio
 
@@ -215,8 +215,11 @@ def _is_ready(checks: list[AdapterCheck], findings: dict[str, Check]) -> bool:
 
 
 def _signed_in(check: AdapterCheck) -> AdapterCheck:
-    """Lower the level of `check` to `info` if it is the error that a sign-in is missing, because
-    the probe (a short test run) has signed in. Return any other check unchanged."""
+    """If `check` is the error that a sign-in is missing, return it with the level `info`. Return
+    any other check unchanged.
+
+    This is called after the probe (a short test run) has signed in: the error is then obsolete.
+    """
     if check.code != _NO_KEY or check.level != "error":
         return check
     return AdapterCheck(code=check.code, level="info", message=f"{check.message}; but the probe signed in")

@@ -201,8 +201,8 @@ def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
 
 
 def _flat(config: Config | GeminiLocalConfig) -> tuple[dict[str, object], list[tuple[str, str]]]:
-    """Return two values: one dict with the fields of a configuration and those inside its field
-    `options`, and the problems of the field `options`.
+    """Return two values: a dict with all fields of a configuration, and the problems of its field
+    `options`. The dict also contains the fields that are inside `options`.
 
     Raises `OptionsError` if the configuration is not an object.
     """
@@ -231,8 +231,8 @@ def _unsupported(given: Config) -> list[tuple[str, str]]:
 
 
 def _template_problems(options: Options) -> list[tuple[str, str]]:
-    """Return a problem if the template contains names that have no value in any run; otherwise
-    return an empty list."""
+    """Return a list with one problem if the template contains names that have no value in any run;
+    otherwise return an empty list."""
     names = names_in(options.template or "")
     unknown = [name for name in names if name not in TEMPLATE_NAMES and not name.startswith("context.")]
     if not unknown:

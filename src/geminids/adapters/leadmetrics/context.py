@@ -47,7 +47,7 @@ class Spawned(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AdapterAgent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The agent to run. `company_id` is Paperclip's name for a tenant."""
+    """The agent to run. `company_id` is the id of the tenant, which Paperclip calls a company."""
 
     id: str
     company_id: str | None = None

@@ -135,10 +135,10 @@ class _Execution:
                     self._sent[self._attempt_number] = decoded.content
 
     async def _call_back(self, batch: Sequence[Event]) -> None:
-        """Pass the new lines of stdout and these events to the caller's callbacks.
+        """Pass the new lines of stdout, and then the events in `batch`, to the caller's callbacks.
 
-        The lines of stdout are passed first. The true order of stdout and stderr is not known,
-        because the CLI writes them to two different pipes.
+        Lines of stderr come from the events, so they follow all lines of stdout. The true order of
+        the lines is not known, because the CLI writes stdout and stderr to two different pipes.
         """
         context = self._context
         lines, self._lines = self._lines, []

@@ -27,8 +27,8 @@ _ABORT_TIMEOUT = 0.5
 KeepToken = Callable[[str | None], None]
 """A callback for the end of a run: it receives the token that the next run of the instance resumes.
 
-With None, the next run starts a new session. The callback is not called if the token that is stored
-now stays valid.
+With None, the next run starts a new session. If the token that is already stored stays valid, the
+callback is not called.
 """
 
 

@@ -17,11 +17,11 @@ _LEVELS = {"file_write": "file_write", "shell_execute": "shell", "network_access
 
 
 class Denials:
-    """Replaces the reason of each tool call that the options of a run deny. The new reason uses the
-    names of SubLang's options.
+    """Replaces the reason why a tool call was denied, if the options of the run deny this call. The
+    new reason uses the names of SubLang's options.
 
-    `can_ask` is True if the adapter has an `on_permission` callback. A call that is denied by
-    something else, such as the callback or the user's own policies, keeps its reason.
+    If the callback or the user's own policies deny a call, the reason stays unchanged. `can_ask` is
+    True if the adapter has an `on_permission` callback.
     """
 
     def __init__(self, requested: AgentOptions, *, can_ask: bool) -> None:

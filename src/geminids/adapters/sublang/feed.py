@@ -1,9 +1,10 @@
 """Read async iterators in their own tasks, so that the caller can stop reading or be cancelled at
 any time.
 
-An async generator that yields inside a task group, as a run does, must be read by a single task. No
-cancel scope may open or close between two of its items. `Feed` ensures both. This module also
-defines abort signals: objects with which a caller stops a run.
+A run is an async generator that yields inside a task group. Such a generator must be read from
+start to end by a single task, inside a single cancel scope. `Feed` reads generators in this way.
+
+This module also defines abort signals: objects with which a caller stops a run.
 """
 
 from __future__ import annotations

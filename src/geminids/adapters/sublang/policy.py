@@ -95,7 +95,8 @@ def _only(allowed: tuple[str, ...], fields: dict[str, Any], denied: tuple[str, .
 def _problems(requested: AgentOptions, base: Options) -> Iterator[tuple[str, str]]:
     cwd = requested.cwd
     if isinstance(cwd, str) and cwd and not base.make_cwd and not os.path.exists(cwd):
-        # The check of `Options` would advise `make_cwd`, which `AgentOptions` do not have.
+        # Report this here: the check of `Options` would advise `make_cwd`, which `AgentOptions` do
+        # not have.
         yield "cwd", f"{cwd} does not exist; create the folder first"
     for name in ("allowed_tools", "disallowed_tools"):
         for index, tool in enumerate(getattr(requested, name) or ()):

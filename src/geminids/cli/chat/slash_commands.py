@@ -45,7 +45,8 @@ class LeaveChat(Exception):
 def prompt_of(line: str) -> str | None:
     """Return the prompt that the user typed in `line`; None if the line is a slash command.
 
-    If the line starts with `//`, return it with a single `/` at the start.
+    If the line starts with `//`, return it with a single `/` at the start. A line that starts with
+    a path, such as `/etc/hosts`, is a prompt too.
 
     >>> prompt_of("hello"), prompt_of("/help"), prompt_of("//help"), prompt_of("/etc/hosts is what?")
     ('hello', None, '/help', '/etc/hosts is what?')

@@ -66,9 +66,11 @@ def start_chat(prompt: str | None, options: Options, fields: dict[str, Any], *, 
 def check_options(options: Options, asks: bool) -> tuple[Options, str | None]:
     """Check that a chat with these options can start. Raises `Refused` if it cannot start.
 
-    Return two values: the options with the full id of the session to resume, and the reason why the
-    chat starts a new session instead. The reason is None if the requested session can be resumed,
-    or if no session was requested. `asks` is True if the user answers permission requests.
+    Return two values. The first is the options, with the full id of the session to resume. The
+    second is the reason why the requested session cannot be resumed: the chat then starts a new
+    session. It is None if the session can be resumed, or if no session was requested.
+
+    `asks` is True if the user answers permission requests.
     """
     claim = Claim(new_run_id())
     options = claim.look_up(options)
@@ -80,8 +82,8 @@ def check_options(options: Options, asks: bool) -> tuple[Options, str | None]:
 def _import_chat(thread: ChatThread, interrupts: Interrupts, as_json: bool) -> TerminalChat | PipeChat:
     """Create the user interface of the chat: for a terminal, or for a pipe.
 
-    Importing the module of the user interface takes a long time. It is done here, while `thread` is
-    already starting the CLI.
+    Importing the module of the user interface takes a long time. So the module is imported here,
+    while `thread` starts the CLI.
     """
     if thread.asks:
         from geminids.cli.chat.terminal import TerminalChat

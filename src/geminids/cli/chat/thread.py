@@ -118,7 +118,7 @@ class ChatThread:
 
     @property
     def discarded(self) -> Sequence[int]:
-        """The numbers of the requests whose answers the CLI did not use."""
+        """The numbers of the API requests for which the CLI did not use the model's answer."""
         return tuple(self._chat.discarded) if self._chat else ()
 
     def send(self, prompt: str, fields: dict[str, Any] | None = None) -> None:
@@ -150,7 +150,7 @@ class ChatThread:
                     await chat.__aenter__()
                     self._chat = chat
                 self._opened.set()
-                await self._leaving.wait()  # the pool closes its chats
+                await self._leaving.wait()  # then the pool closes the chat
         finally:
             self._opened.set()
 

@@ -184,7 +184,7 @@ def _print_address(served: Any, env: dict[str, str], mode: str, as_json: bool) -
 
 
 class _Log:
-    """Prints one line for each request at the time when the gateway starts to answer the request."""
+    """Prints one line for each request, as soon as the gateway starts to answer it."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json

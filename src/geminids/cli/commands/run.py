@@ -183,8 +183,8 @@ def _create_run(
     this process.
 
     The warm process keeps CLIs ready for the next run. `warm_for` is how many seconds an idle CLI
-    waits for the next run. `files` stores the output of the CLI, which the warm process does not
-    pass on.
+    waits for the next run. `files` stores the output of the CLI. The warm process does not pass on
+    this output, so a run with `files` cannot use the warm process.
     """
     if files is not None:
         from geminids.client import open_run

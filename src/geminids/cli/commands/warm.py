@@ -142,8 +142,7 @@ def _end_other(link: Link) -> int:
     """End the warm process of another version of geminids: ask it to retire (`RetireOwner`), and
     send SIGTERM. Return the exit code of the command.
 
-    The message `End` ends only a warm process of this version. It is not used here, because another
-    version may not know it.
+    The message `End` is not sent, because another version may not know it.
     """
     try:
         link.sock.sendall(as_line(RetireOwner()))

@@ -64,8 +64,8 @@ def _document(session: OpenSession, form: str) -> Iterator[bytes]:
 def _folded(session: OpenSession) -> Iterator[bytes]:
     """Encode a session as one JSON object, which is the format of the CLI's older session files.
 
-    A newer session file is a list of messages and of changes to them. The object contains the
-    messages after all changes, and the messages of the subagents.
+    A newer session file is a list of messages and of changes to these messages. The JSON object
+    contains the messages after all changes, and the messages of the subagents.
     """
     yield from _conversation(
         session.header.fields, (message.raw for message in in_true_order(session.messages)), last=b""

@@ -155,7 +155,8 @@ def _is_here(folder: str) -> bool:
 def fork_session(session: str, at: str | None, cwd: str | None, home: str) -> tuple[SessionInfo, SessionInfo]:
     """Copy a session to a new session, and return the copy and the original.
 
-    `at` is the start of the id of the last message to copy; None copies all messages.
+    `at` selects the last message to copy, by its id or by the first characters of its id. If `at`
+    is None, all messages are copied.
     """
     opened = open_session(session, cwd, home)
     ids = (message.id for message in opened.messages)

@@ -43,7 +43,7 @@ def follow(
     permissions. If the format is a dialect (the format of another program), `printer` prints the
     events.
 
-    If the program that reads stdout has ended, the process exits with code 141.
+    If the program that reads stdout has ended, this process exits with code 141.
     """
     follower = _Follower(run, output, sink, asker, printer)
     try:

@@ -108,7 +108,7 @@ def discard_input(fd: int) -> None:
 
 
 _TICK = 0.1
-# The keys for the answer are offered after no key was pressed for this number of seconds.
+# The user can answer only after no key was pressed for this number of seconds.
 _SILENCE = 0.25
 _ANSWERS: dict[str, tuple[Choice, str]] = {
     "y": ("allow", "yes"),

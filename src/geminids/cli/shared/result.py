@@ -22,14 +22,14 @@ def exit_code(result: Result) -> int:
 
 
 def print_failure(result: Result) -> None:
-    """Print the reason and the hint to stderr if a run failed; otherwise print nothing.
+    """Print to stderr why a run did not succeed, with a hint if there is one.
 
-    They are printed to stderr, because stdout may contain only the answer.
+    If the run succeeded, print nothing.
     """
     if result.ok:
         return
     kind = f" ({result.failure.kind})" if result.failure else ""
-    # Without a failure, print only the reason ("interrupted by SIGINT"), without the outcome. If
+    # If the result has no failure, print only its reason, for example "interrupted by SIGINT". If
     # the reason has a second line, it says what to do: indent it like a hint.
     reason = (result.reason or result.outcome).replace("\n", "\n  ")
     message = f"{result.outcome}{kind}: {result.reason}" if result.failure else reason

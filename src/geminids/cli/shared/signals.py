@@ -44,7 +44,8 @@ def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
 
 
 def _stopping_signals() -> list[signal.Signals]:
-    """Return the signals to handle. A signal that is ignored (under `nohup`) stays ignored."""
+    """Return the signals to handle. Signals that this process ignores (for example, under `nohup`)
+    are not returned, so they stay ignored."""
     return [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -98,8 +99,8 @@ class Interrupts:
         """Inside this `with` block, the user types a prompt: Ctrl-C raises KeyboardInterrupt, and
         any other signal raises `HungUp`.
 
-        At the start of the block, the oldest stored signal is taken. If it does not come from
-        Ctrl-C, `HungUp` is raised at once.
+        At the start of the block, the oldest stored signal is removed. If this signal comes from
+        Ctrl-C, it has no effect; otherwise `HungUp` is raised at once.
         """
         number = self.take()
         if number is not None and number != signal.SIGINT:

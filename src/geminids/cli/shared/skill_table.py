@@ -89,7 +89,7 @@ def as_rows(skill_list: SkillList) -> list[dict[str, Any]]:
 def print_table(skill_list: SkillList) -> None:
     """Print the skills, those with the highest precedence first.
 
-    A skill that a run with default options does not use is shown dim, with the reason.
+    A skill that a run with default options does not use is shown dimmed, with the reason.
     """
     if not skill_list.skills:
         click.echo("There are no skills. Add one: geminids skills add FOLDER")

@@ -93,9 +93,9 @@ class AgentUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 def cost_of(finished: Finished, tokens: RunTokens | None, *, failed_request: bool = False) -> Money | None:
     """Return the cost of a run; None if the cost is not known.
 
-    A cost of 0 dollars is also returned as None if no request was answered, because nothing was
-    measured. This is the case if `failed_request` is True (the API rejected at least one request)
-    and `tokens` is None.
+    `failed_request` is True if the API rejected at least one request. If it is True and `tokens` is
+    None, the API answered no request. A cost of 0 dollars is then not a measurement, so the result
+    is None.
     """
     usd = finished.cost.usd if finished.cost is not None else None
     if usd is None or (failed_request and tokens is None and not usd):

@@ -148,8 +148,8 @@ class ModelTurn:
         changed.
 
         This is called when the next turn has begun. Events of this turn that arrive later can still
-        be added. A call that started a subagent is not changed, because events of the subagent can
-        still arrive. `agents` are the ids of such calls.
+        be added. `agents` are the ids of the calls that started subagents. These calls are not
+        changed, because events of the subagents can still arrive.
         """
         if self.text is not None:
             self.closed_text, self.text = self.closed_text + self.text.getvalue(), None
@@ -258,12 +258,12 @@ def totals_of(usage: Usage, steps: int) -> FinalMetrics:
 
 
 def _parts(counts: dict[str, int | None], sums: dict[str, int | None]) -> dict[str, int]:
-    """Return the content of the field `extra`: the known numbers in `counts`, and parts of unknown
-    totals.
+    """Return the content of the field `extra`: the numbers in `counts` without those that are None,
+    and the known part of each unknown total.
 
-    If `sums["tool"]` is None, the total of prompt tokens is unknown, so `input_tokens` is added. If
-    `sums["thinking"]` is None, the total of completion tokens is unknown, so `output_tokens` is
-    added.
+    If `sums["tool"]` is None, the total of prompt tokens is unknown, so only its part
+    `input_tokens` is added. If `sums["thinking"]` is None, the total of completion tokens is
+    unknown, so only its part `output_tokens` is added.
     """
     if sums["tool"] is None:
         counts["input_tokens"] = sums["input"]

@@ -101,8 +101,8 @@ def result_of(
     turns = finished.outcome == "max_turns"
     ok = finished.outcome == "success"
     lost = failure is not None and failure.kind == "session_not_found"
-    # Do not use the id in `started`: if the CLI never reported its session, it has not stored the
-    # session, which then cannot be resumed.
+    # Do not use the id in `started` if `finished` contains none: the CLI has then not stored the
+    # session, so the session cannot be resumed.
     session = None if lost else finished.session_id
     used = _used(finished)
     usage = _usage(used)

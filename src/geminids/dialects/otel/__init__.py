@@ -153,9 +153,9 @@ class Spans:
     def _within(self, parent: str | None) -> Context:
         """Return the context in which a new span is created.
 
-        `parent` is the id of the tool call that started the subagent; None for the main agent.
-        Return the context of this tool call. If `parent` is None or no such call is known, return
-        the context of the run.
+        `parent` is the id of the tool call that started the subagent; None for the main agent. The
+        result is the context of this tool call. If `parent` is None or unknown, the result is the
+        context of the run.
         """
         if parent is not None and parent in self._agents:
             return self._agents[parent]

@@ -243,10 +243,11 @@ class RequestTimes:
             caller.ready = max(caller.ready, event.at)
 
     def of_request(self, event: TokensUsed) -> tuple[str | None, int]:
-        """Return the subagent that sent a request, and when it was sent, in Unix milliseconds.
+        """Return two values: which subagent sent a request, and when the request was sent, in Unix
+        milliseconds.
 
-        The subagent is the id of the tool call that started it. This id is None if no subagent sent
-        the request, or if it is not known which subagent did.
+        The first value is the id of the tool call that started the subagent. It is None if no
+        subagent sent the request, or if it is not known which subagent did.
         """
         if event.role == "subagent":
             if (name := self._running_agent(event.at)) is None:

@@ -136,9 +136,9 @@ def from_report(
 ) -> Record:
     """Build the record of a run from what the CLI printed with `--output-format json`.
 
-    From stdout, only the last JSON value is used. If it contains no error, the error is read from
-    stderr. `exit_code` is the exit code of the CLI; None if it is not known. The field `raw_output`
-    contains all of stdout and stderr. Secrets are not masked.
+    From stdout, only the last JSON value is used. If this value contains no error, the error is
+    read from stderr. `exit_code` is the exit code of the CLI; None if it is not known. The field
+    `raw_output` contains all of stdout and stderr. Secrets are not masked.
     """
     report = read_report(stdout)
     failed = report if report and report.error else read_report(stderr)
@@ -177,8 +177,8 @@ def from_events(events: Iterable[Event]) -> Record:
 
 
 class Encoder:
-    """Collects the events of a run. `record` returns the run record. Its fields for files and for
-    the raw output are None."""
+    """Collects the events of a run. The method `record` returns the run record. In this record, the
+    fields for files and for the raw output are None."""
 
     def __init__(self) -> None:
         self._started: Started | None = None

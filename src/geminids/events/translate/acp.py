@@ -51,12 +51,12 @@ _NEW_CONTENT = ("agent_message_chunk", "agent_thought_chunk", "tool_call")
 
 
 class AcpTranslator:
-    """Translates the ACP updates of one prompt into events, and remembers what decides the outcome
-    of the prompt.
+    """Translates the ACP updates of one prompt into events. It also stores facts that decide the
+    outcome of the prompt, such as `thinking_only`.
 
     `why_not` is a function that returns why a tool call is forbidden; None if the call is allowed.
-    `on_unrecorded` is called with the id of a tool call if the journal (the session file of the
-    CLI) will contain no result (`ToolRecord`) of this call.
+    `on_unrecorded` is called with the id of each tool call for which the journal (the session file
+    of the CLI) will contain no result (`ToolRecord`).
     """
 
     def __init__(
@@ -123,14 +123,15 @@ class AcpTranslator:
         """Return whether this is the first update about the tool call `call`. Return False if
         `call` is None.
 
-        If this first update is not the start of the call, the CLI reports the call late: only when
-        it ends.
+        For some calls, the CLI sends no update at the start of the call, but only at its end. Then
+        the first update is late.
         """
         return call is not None and call.tool_call_id not in self._seen
 
     def begin_asked(self, call: AcpToolCall) -> tuple[ToolStarted, list[Event]]:
-        """Start a tool call for which the agent asks permission. Return its `ToolStarted` event,
-        and the list of all events to emit, which includes this event.
+        """Record the start of a tool call for which the agent asks permission. Return two values:
+        the `ToolStarted` event of the call, and all events to emit, which include this
+        event.
         """
         out: list[Event] = []
         self._catch_up(out, tool=call.tool_call_id)
@@ -168,8 +169,8 @@ class AcpTranslator:
         self._progress.results.append(results)
 
     def _catch_up(self, out: list[Event], *, tool: str | None) -> None:
-        """End the turns before the current update, if the update belongs to a later turn. Append to
-        `out` the events of tool calls in these turns for which the CLI sent no update.
+        """If the current update belongs to a later turn, end all turns before that turn. Append to
+        `out` the events of tool calls in the ended turns for which the CLI sent no update.
 
         `tool` is the id of the update's tool call; None if the update is text or a thought.
         """
@@ -342,9 +343,10 @@ class Progress:
     of the CLI).
 
     The updates alone do not show where a turn ends: tools run one after the other, and calls of
-    unknown tools have no update. But before the model starts a new answer, the CLI writes the
-    previous answer and the results of its tool calls to the journal. An update may arrive later
-    than the journal entries of its turn.
+    unknown tools have no update. But the journal shows where: before the model starts a new answer,
+    the CLI writes the previous answer and the results of its tool calls to the journal. An update
+    may arrive later than the journal entries of its turn. So the texts and ids in the updates are
+    compared with those in the journal.
     """
 
     def __init__(self, numbers: EventNumbers) -> None:

@@ -21,7 +21,8 @@ class WarmJournalTranslator:
     """Translates the journal of an ACP session (the session file of the CLI) into events that
     report token counts, and into tool results.
 
-    `known` contains the ids of the tool calls whose results were already returned; it is updated.
+    `known` contains the ids of the tool calls whose results were already returned; new ids are
+    added to it.
     In this journal, each answer of the model is one message. One other message contains all tool
     calls of the session; the CLI writes this message again after each call. Thoughts are skipped,
     because the ACP updates report them.

@@ -277,7 +277,7 @@ class JournalTranslator:
 
     def _tool(self, call: StoredToolCall, record: ToolRecord, emitted: _Emitted) -> Iterator[Event]:
         """Yield the two events of a subagent's tool call: its start and its end. Both events are
-        yielded after the call has ended, because the journal does not contain the call before.
+        yielded after the call has ended, because the journal contains the result only then.
         """
         arguments = self._redactor.value(call.args)
         yield ToolStarted(

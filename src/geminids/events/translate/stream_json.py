@@ -102,9 +102,9 @@ class StreamTranslator:
     def _translate_text(
         self, lines: Iterator[WireLine | UnexpectedLine], out: list[Event], redactor: TextRedactor | None
     ) -> WireLine | UnexpectedLine | None:
-        """Translate the next lines until a line is not a piece of text, and append the events to
-        `out`. Return this line; None if all lines are pieces of text. If `redactor` is None, the
-        text is not redacted.
+        """Translate lines that are pieces of text, and append the events to `out`. Stop at the
+        first line of another kind, and return that line. Return None if there is no such line. If
+        `redactor` is None, the text is not redacted.
 
         This code must be fast, so it calls few functions. It translates almost a million pieces per
         second.

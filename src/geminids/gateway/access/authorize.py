@@ -21,7 +21,8 @@ _PATHS: dict[Api, re.Pattern[str]] = {
     # If the CLI uses a key, the path contains no project. With `-m PUBLISHER/MODEL`, the path
     # contains a publisher other than `google`.
     "vertex": re.compile(r"/v1(?:alpha|beta\d?)?/publishers/\w[\w.\-]*/models/\w[\w.\-@]*:\w+"),
-    # The methods of Code Assist, and the operation that `onboardUser` starts (server.ts).
+    # The methods of Code Assist, and the operation that `onboardUser` starts (server.ts of Gemini
+    # CLI).
     "code_assist": re.compile(r"/v\d\w*(?::\w+|/(?:\w[\w.\-]*/)*operations/\w[\w.\-]*)"),
 }
 _NAMES: dict[Api, str] = {"gemini": "Gemini", "vertex": "Vertex AI", "code_assist": "Code Assist"}

@@ -108,7 +108,7 @@ def _text_parts(event: Any) -> Iterator[dict[str, Any]]:
 
 
 def _mask_rest(clean: dict[str, Any], redactor: Redactor) -> None:
-    """Mask secrets in the field `rest` of an answer, which is its incomplete last event. If the
+    """Mask secrets in the field `rest` of an answer (the text of an incomplete last event). If the
     last characters could be the beginning of a secret, remove them.
     """
     pieces = TextRedactor(redactor)

@@ -102,8 +102,8 @@ class Replaying:
     def _learn(self, request: Request) -> None:
         """Read the folders, the dates and the login of the current run from this request. Update
         both normalizers (for the current run and for the recorded run), so that each replaces the
-        folders and dates of both runs. Then texts that are equal in both runs stay equal after
-        normalization.
+        folders and dates of both runs. This is needed because a text may mention a folder or date
+        of either run, and its normalized form must not depend on the run.
         """
         current, recorded = self._current, self._recorded_run
         if request.login is not None and request.login not in self._redactor.secrets:
@@ -227,12 +227,11 @@ _MAX_WIDTH = 120
 
 
 def nearest(now: NormalizedRequest, recorded: Sequence[NormalizedRequest]) -> int | None:
-    """Return the index of the recorded request that is most similar to the request `now`. Recorded
-    requests with another API method are ignored. Return None if no others exist.
+    """Return the index of the recorded request that is most similar to the request `now`. Only
+    requests with the same API method are considered. Return None if there is none.
 
-    Requests whose conversation is as long as that of `now` are preferred. If several are equal in
-    this respect, the one whose conversation has the longest beginning in common with `now` is
-    chosen.
+    Recorded requests whose conversation is as long as that of `now` are preferred. If this does not
+    decide, the request whose conversation has the longest beginning in common with `now` is chosen.
     """
     best: tuple[tuple[bool, int, float], int] | None = None
     for at, old in enumerate(recorded):
@@ -269,7 +268,8 @@ def conversation_lines(request: NormalizedRequest) -> Iterator[str]:
 
 def diff_of(now: NormalizedRequest, old: NormalizedRequest) -> str:
     """Return a unified diff from the conversation of the recorded request `old` to that of the
-    request `now`. Only the first 40 lines of the diff are shown.
+    request `now`. If the diff has more than 40 lines, only the first 40 lines are returned, and the
+    number of omitted lines.
     """
 
     lines = list(

@@ -97,8 +97,9 @@ class Days:
         return self._full.sub("<today>", text)
 
     def result(self, text: str) -> str:
-        """Return the output of a tool with the dates replaced. The formats of commands such as
-        `date` and `ls` are replaced too, for example `Nov 16 13:25`, which has no year.
+        """Return the output of a tool with the dates replaced. Dates in the formats of
+        commands such as `date` and `ls` are replaced too, even if they have no year, for example
+        `Nov 16 13:25`.
         """
         return self._short.sub("<today>", self.text(text))
 
@@ -215,9 +216,9 @@ _PART = r"[^\s/\"']+\.[0-9a-f]{8}\.part"
 
 
 def without_cassette(name: str, text: str) -> str:
-    """Return the output of a tool without the lines that end with the name of the cassette file
-    (`name`). During a recording, the file has a different name than during a replay. So the output
-    of a tool that lists files would differ.
+    """Return the output of a tool without the lines that end with a name of the cassette file. This
+    name is `name` during a replay, and a temporary name (`….part`) during a recording. If these
+    lines stayed, the output of a tool that lists files would differ between recording and replay.
 
     >>> without_cassette("fix.jsonl", "files:\\n  a.py\\n  fix.jsonl.0a1b2c3d.part\\n  fix.jsonl")
     'files:\\n  a.py'

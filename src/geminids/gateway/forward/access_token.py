@@ -263,8 +263,8 @@ def _credentials_of(info: dict[str, Any]) -> Any:
     """Create the credentials object of google-auth from `info`, the content of a credentials file.
 
     The function `google.auth.load_credentials_from_dict` is not used, for two reasons: it ignores
-    the `token_uri` in the file of a user, and it asks Google for the project of an external
-    account.
+    the field `token_uri` in a file of the type `authorized_user`, and for an external account, it
+    asks Google for the project.
 
     Raises `GeminidsError` if credentials of this type are not supported. If the content is not
     valid, the errors of google-auth are raised unchanged.

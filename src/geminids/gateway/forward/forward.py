@@ -189,8 +189,8 @@ class Forwarding:
 
     def _path(self, path: str) -> str:
         """Return the URL path to send to the API. With Vertex credentials, the project and the
-        location are inserted into the path. The CLI leaves them out, because it uses the gateway
-        with a key.
+        location are inserted into the path. The CLI leaves them out, because it signs in to
+        the gateway with a key.
         """
         if not isinstance(self._credential, VertexCredentials):
             return path

@@ -50,8 +50,8 @@ class _ApiResponse(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _WrappedResponse(_ApiResponse, frozen=True):
-    """A response of the API. For Code Assist, it is the object that contains the response in its
-    field `response`.
+    """A response of the API. Code Assist puts the response into the field `response`; for the other
+    APIs, this field is None.
     """
 
     response: _ApiResponse | None = None
@@ -153,8 +153,8 @@ class Observer:
             self._read_array(block)
         else:
             self._read(block)
-            # An answer that is not a stream can be decoded only if it is complete. So its usage is
-            # final.
+            # An answer that is not a stream can be decoded only if it is complete. So its token
+            # counts are the total.
             self.final = self.final or self._usage is not None
 
     def _is_relevant(self, data: bytes) -> bool:
@@ -253,8 +253,8 @@ def _end_of_events(data: bytearray, start: int) -> int:
     """Return the position after the last complete server-sent event in `data`; 0 if there is none.
     The search begins at `start`.
 
-    An event ends with an empty line. It may have several lines (for Code Assist, the CLI joins
-    them, server.ts).
+    An event ends with an empty line. It may have several lines. For Code Assist, the CLI joins
+    these lines (server.ts of Gemini CLI).
     """
     plain, windows = data.rfind(b"\n\n", start), data.rfind(b"\n\r\n", start)
     return max(plain + 2 if plain >= 0 else 0, windows + 3 if windows >= 0 else 0)

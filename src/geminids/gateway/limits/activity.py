@@ -226,8 +226,8 @@ class Activity:
             last = []
         others = [other for other in last if other is not previous]
         self._conversations[fingerprint.conversation] = [*others, exchange]
-        # After a new request of a conversation, an equal utility request is not a repeat, except of
-        # a failed one. So keep only the failed utility requests.
+        # This request belongs to a conversation. If a later utility request is equal to one before
+        # this request, it is a repeat only if the earlier one failed. So keep only failed ones.
         self._utilities = {key: utility for key, utility in self._utilities.items() if utility.failed}
         self._is_compressing = False
         if previous is None:

@@ -100,7 +100,8 @@ def _reply_to_other(request: Request) -> Reply:
 
 def _account_answer(request: Request) -> dict[str, Any]:
     """Return Code Assist's answer about an account that is ready to use. The CLI needs two values
-    in it: the tier (the kind of subscription) and the project (setup.ts).
+    in it: the tier (the kind of subscription) and the project (setup.ts of
+    Gemini CLI).
     """
     requested = request.body.get("cloudaicompanionProject") if isinstance(request.body, dict) else None
     project = requested if isinstance(requested, str) else "scripted"

@@ -200,7 +200,7 @@ class Gateway:
     def _is_forked_child(self) -> bool:
         """Whether this process is a fork of the process that opened the gateway. A fork has no
         gateway thread. If the thread held a lock at the time of the fork, the fork's copy of the
-        lock is never released.
+        lock is never released. Therefore `stop` does nothing in a fork.
         """
         return self._pid not in (None, os.getpid())
 

@@ -1,5 +1,5 @@
 """Decode the lines that the CLI prints with `--output-format stream-json`
-(core/src/output/types.ts). Each line is a JSON object.
+(core/src/output/types.ts of Gemini CLI). Each line is a JSON object.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Read the name and the description of a skill from its SKILL.md, in the same way as the CLI
-(skillLoader).
+(skillLoader.ts of Gemini CLI).
 """
 
 from __future__ import annotations

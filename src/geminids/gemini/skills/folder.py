@@ -65,8 +65,8 @@ def scan_tree(folder: str, expected: Tree | None = None) -> Tree:
     """Return the number of files in a folder, their total size, and a hash of their contents.
 
     If the number or the size differs from `expected`, the hash is not computed and stays empty.
-    Raises `OSError` if a file cannot be read, or if the folder contains another kind of file, such
-    as a socket.
+    Raises `OSError` if a file cannot be read, or if the folder contains a special file, such as a
+    socket.
     """
     files = list(file_entries(folder))
     tree = Tree(len(files), sum(entry.size for entry in files))
@@ -110,7 +110,7 @@ def copy_tree(source: str, target: str) -> None:
     """Copy the files and links in the folder `source` to the new folder `target`. `.git` is not
     copied.
 
-    Raises `GeminidsError` if the folder contains another kind of file, such as a socket.
+    Raises `GeminidsError` if the folder contains a special file, such as a socket.
     """
     os.mkdir(target)
     for entry in file_entries(source):

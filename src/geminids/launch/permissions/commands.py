@@ -12,7 +12,7 @@ __all__ = ["allowed_begin", "build_file_pattern", "denied_begin", "is_build_file
 _META = frozenset("\n\r\0;&|<>$`(){}*?[]!#\\")
 _PARTS = re.compile(r"[;&|\n\r(){}`'\"]+|\$\(")
 
-# core/src/utils/buildFileUtils.ts (0.61.0).
+# The build files of core/src/utils/buildFileUtils.ts of Gemini CLI (0.61.0).
 # fmt: off
 _BUILD_FILES = frozenset((
     "BUILD", "BUILD.bazel", "WORKSPACE", "WORKSPACE.bazel", "MODULE.bazel", ".bazelrc", ".blazerc",
@@ -44,8 +44,8 @@ def denied_begin(command: str, denied: tuple[str, ...]) -> str | None:
     """Return the first entry of `denied` that matches the start of a part of the command, or None.
 
     The parts of a command are separated by characters such as `;`, `|` and quotes. The function may
-    match a harmless command, because it also checks text in quotes. The program's name may have a
-    path before it.
+    match a harmless command, because it also checks text in quotes. In the example, `rm` also
+    matches `/bin/rm`, and `-r` also matches `-rf`.
 
     >>> denied_begin("ls && /bin/rm -rf x", ("rm -r",)), denied_begin("rmdir x", ("rm",))
     ('rm -r', None)

@@ -141,7 +141,7 @@ def _tables(file: Path, content: Table, name: str) -> list[Table]:
 def _problem(table: Table, name: str) -> str | None:
     """Return why the CLI would ignore the file with this table, or None if the table is valid.
 
-    The checks are those of core/src/policy/toml-loader.ts.
+    The checks are those of Gemini CLI (core/src/policy/toml-loader.ts).
     """
     tools = table.get("toolName", [])
     if not isinstance(tools, str) and not (
@@ -185,8 +185,8 @@ def _excluded(source: SourceHome) -> list[str]:
 def _in_order(rules: Sequence[Table]) -> list[Table]:
     """Sort rules by priority. Then change each priority that is reserved for our own rules.
 
-    Two rules may get the same priority. They still apply in the same order, because the policy
-    engine keeps the order of rules with the same priority.
+    The change can give the same priority to two rules that had different priorities. The policy
+    engine then applies them in the order of the list, so their order stays the same.
     """
     ordered = sorted(rules, key=_priority, reverse=True)
     return [{**rule, "priority": min(max(_priority(rule), _LOWEST), _HIGHEST)} for rule in ordered]

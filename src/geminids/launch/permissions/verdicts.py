@@ -66,8 +66,8 @@ def modes_of(tool: BuiltIn | None) -> tuple[Approval, ...]:
 def allowable_modes(capability: str | None) -> tuple[Approval, ...]:
     """Return the approval modes in which the caller's permissions can allow a capability.
 
-    None stands for the tools that have no known capability. In plan mode, permissions cannot allow
-    `file_write`, `shell` or these tools.
+    If `capability` is None, the result is for tools that have no known capability. In plan mode,
+    permissions cannot allow `file_write`, `shell` or these tools.
     """
     return (*_WORKING, "plan") if capability in _PLAN_CAPABILITIES else _WORKING
 

@@ -274,7 +274,7 @@ def agents_in(folders: Sequence[Path]) -> tuple[str, ...]:
 
 
 def find_tool_hooks(source: SourceHome, workspace: Path | None = None) -> str | None:
-    """Return where BeforeTool hooks are defined, or None if there are none.
+    """Return a text that names the file or folder with BeforeTool hooks; None if there are none.
 
     The user's settings, the user's extensions and the folder `workspace` are searched. `workspace`
     is None if the folder is not trusted.

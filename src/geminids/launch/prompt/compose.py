@@ -35,7 +35,7 @@ MAX_PROMPT_BYTES = 8 * 1024 * 1024
 # ContextWindowWillOverflow).
 MAX_PROMPT_UNITS = 4_000_000
 
-# An @ before whitespace does not start a path (atCommandProcessor.ts).
+# In Gemini CLI, an @ before whitespace does not start a path (atCommandProcessor.ts).
 _AT = re.compile(r"(?<!\\)@(?=\S)")
 _ANY_AT = re.compile(r"(?<!\\)@")
 _LONG = "Put long text into a file in the folder, and name the file in the prompt."
@@ -196,6 +196,8 @@ def fill_template(template: str, prompt: str, values: Mapping[str, str]) -> str:
 
 def names_in(template: str) -> list[str]:
     """Return the names of the placeholders in a template, each name once. `prompt` is omitted.
+
+    In the example, `{{x:1}}` is not a placeholder, because a name cannot contain a colon.
 
     >>> names_in("{{agentId}}: {{prompt}} {{x:1}}")
     ['agentId']

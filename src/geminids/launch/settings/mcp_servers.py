@@ -23,8 +23,8 @@ def server_names(options: Options, users: Settings) -> tuple[str, ...]:
 def server_settings(options: Options, users: Settings) -> Settings:
     """Return the settings `mcpServers` and `mcp` of a run.
 
-    `users` are the user's settings. The caller merges the result with them; the values of the
-    result override the user's values.
+    `users` are the user's settings. The caller merges the result with the user's settings; the
+    values of the result override the user's values.
     """
     permissions = options.permissions
     only = [tool for tool in permissions.only_tools if is_mcp_name(tool)]
@@ -50,7 +50,8 @@ def server_settings(options: Options, users: Settings) -> Settings:
 def untrusted_servers(users: Settings) -> Settings:
     """Return settings that make all MCP servers of the user's settings (`users`) untrusted.
 
-    In ACP, the CLI never asks for permission to call a tool of a trusted server.
+    This is needed because in ACP, the CLI never asks for permission to call a tool of a trusted
+    server.
     """
     servers = {name: {"trust": False} for name in _user_servers(users)}
     return {"mcpServers": servers} if servers else {}

@@ -18,9 +18,9 @@ __all__ = ["create_budgets"]
 def create_budgets(options: Options, name: str, recorded_in: str | None) -> list[BaseBudget]:
     """Create the budget of the run and the daily budget, if the options have limits for them.
 
-    `name` is the name of the run in messages. A tool of another run, the outer run, may have
-    started this run. `recorded_in` is then the folder in which the outer run already records the
-    requests of this run. It is None if there is no such folder.
+    `name` is the name of the run in messages. `recorded_in` is None, or the folder in which another
+    run already records the requests of this run, because a tool of that run started this run. The
+    daily budget does not record the requests in the same folder again.
     """
     budgets: list[BaseBudget] = []
     prices = None if options.prices is None else read_prices(options.prices)

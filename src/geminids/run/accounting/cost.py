@@ -109,9 +109,9 @@ class Prices:
     ) -> list[tuple[str | None, Tokens, int | None]]:
         """Return the token counts from which the cost is estimated if there is no gateway.
 
-        Each is a tuple of model, tokens and time (Unix milliseconds, or None). The counts are the
-        CLI's totals for each model or, if these are missing, those of the requests in the CLI's
-        session file.
+        Each item of the list contains the model, the tokens and the time (Unix milliseconds, or
+        None). There is one item for each model, with the CLI's totals. If these totals are missing,
+        there is one item for each request in the CLI's session file.
         """
         models = [model for model in usage.models if model.input or model.output] if usage else []
         if models:

@@ -51,8 +51,8 @@ class RunLease:
 
         `owner_text` is the name of the run in messages. `budgets` are budgets that the caller
         shares between runs. `shares_process` is True if the CLI's process also serves other chats.
-        Each session of such a process gets its own token, if the sign-in permits that; otherwise
-        the process gets one token.
+        In this case, each session gets its own token, if the sign-in permits that. Otherwise the
+        whole process uses one token.
         """
         self.queue = GatewayQueue()
         self.reported_unended: set[int] = set()
@@ -176,7 +176,8 @@ class RunLease:
                 self._lease.begin()  # the CLI already runs, so answer its requests from now on
             except GeminidsError as error:
                 raise Refused("network", error.message, error.hint or "") from None
-            # Remove the message that the old gateway has stopped, which an idle chat has not read.
+            # The old gateway reported that it stopped. An idle chat has not read this message yet:
+            # remove it.
             for message in self.queue.take():
                 if getattr(message, "kind", None) != "gone":
                     self.queue.put(message)

@@ -197,8 +197,8 @@ class HeadlessAttempt:
                     tasks.start_soon(self.child.feed, self._unsent)
                 await self._over.wait()
                 if self.child.exit_code is not None:
-                    # The result may still be in the pipe. It decides whether processes that are
-                    # still running are left running.
+                    # The result may still be in the pipe. Read it now, because it decides whether
+                    # processes that are still running are left running.
                     self._sources.drain(self.child)
                 self._ended = await end_processes(
                     self.child,

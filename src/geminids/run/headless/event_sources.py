@@ -26,7 +26,7 @@ OnSession = Callable[[str], list[Event]]
 
 
 class Sources:
-    """Reads the CLI's pipes and its session file, and emits the events of both as one sequence.
+    """Reads the CLI's pipes and its session file, and emits all events as one sequence.
 
     The session file is called the journal.
     """
@@ -114,8 +114,8 @@ class Sources:
     def _read(self, events: list[Event], size: int = 0) -> None:
         """Emit events that come from the pipes. `size` is the number of bytes that they come from.
 
-        If a tool call has ended, read the journal at once, because the journal contains the tool's
-        result.
+        If the events report the end of a tool call, read the journal at once, because the journal
+        contains the tool's result.
         """
         ended, self._tools_ended = self._tools_ended, self.stream.tools_ended
         has_ended = ended != self._tools_ended

@@ -78,8 +78,8 @@ class Merge:
     def release(self, *, now: bool = False) -> None:
         """Emit the events that have waited for 0.25 s. If `now` is True, emit all waiting events.
 
-        Call this only after reading the journal. On a busy machine, 0.25 s may pass before the
-        first read, although the journal already contains the result.
+        Read the journal before you call this. Otherwise an event may be emitted without a result
+        that the journal already contains: on a busy machine, 0.25 s can pass before the first read.
         """
         self._pass_on(gives_up=True, now=now)
 
@@ -118,7 +118,8 @@ FindFile = Callable[[str], Path | None]
 class StreamState(Protocol):
     """What is known so far from the CLI's output on stdout.
 
-    `agent_turns` maps each call of a subagent (by call id) to the number of its turn.
+    `agent_turns` maps the id of each call of a subagent to the number of the turn in which the
+    subagent was called.
     """
 
     @property
@@ -309,7 +310,7 @@ _LIST_AGAIN = 0.1
 class SubagentCalls(Protocol):
     """Provides the number of the turn in which each subagent was called.
 
-    `agent_turns` maps the id of each call to the number of the turn.
+    `agent_turns` maps the id of each call to the number of that turn.
     """
 
     @property
@@ -367,7 +368,7 @@ class Subagents:
         """Read new records of all subagents, and emit their events.
 
         To find new files, the folder with the subagents' journals is listed too, but at most once
-        every 0.1 s. If `again` is True, the folder is listed in any case.
+        every 0.1 s. If `again` is True, the folder is always listed.
         """
         if not self._stream.agent_turns:
             return

@@ -241,7 +241,8 @@ class Reports:
     def look_in(self, folder: str, since: float) -> None:
         """Collect the reports in `folder` that were written at or after `since` (Unix seconds).
 
-        This is for a warm process, which prints the paths of its reports only when it ends.
+        This is for a warm process. It prints the paths of its reports only when it ends, so until
+        then its reports must be found in the folder.
         """
         try:
             with os.scandir(folder) as entries:

@@ -95,8 +95,8 @@ def open_recording(source: Readable) -> RecordedRun:
 def _kind_of_document(kind: Kind | None, head: bytes) -> Kind | None:
     """Return the kind of a file that may be one JSON document, or None if the kind is unknown.
 
-    `head` is the beginning of the file. `kind` is the kind that its first lines indicate. This kind
-    can be wrong for indented JSON, whose first line may be only a brace.
+    `head` is the beginning of the file. `kind` is the kind that the first lines indicate. `kind`
+    can be wrong for indented JSON, because the first line may be only a brace.
     """
     if _REPORT.search(head):
         return "report"
@@ -104,7 +104,7 @@ def _kind_of_document(kind: Kind | None, head: bytes) -> Kind | None:
 
 
 def kind_of_line(line: bytes) -> Kind | None:
-    """Return the kind of file that contains such a line, or None if the line does not show it.
+    """Return the kind of recording from which `line` comes. Return None if `line` does not show it.
 
     >>> kind_of_line(b'{"type":"init","session_id":"s1"}'), kind_of_line(b"Loaded cached credentials.")
     ('stream-json', None)

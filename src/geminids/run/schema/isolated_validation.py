@@ -42,8 +42,8 @@ def checked_in_time(
     if '"pattern' not in request:
         return checked(text, schema)
     try:
-        # Start a new process session, so that Ctrl-C does not reach the process: a valid answer
-        # would be lost.
+        # Start a new process session, so that Ctrl-C does not end the process. Otherwise a valid
+        # answer would be lost.
         child = subprocess.Popen(_argv(), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True)
     except OSError as error:
         return _unchecked(error.strerror or str(error))

@@ -31,11 +31,12 @@ _CLOSEST = 0.1
 async def inspect_twice(
     situation: Situation, seconds: float
 ) -> tuple[ProcessSnapshot | None, ProcessSnapshot | None, Collection[int] | None]:
-    """Inspect the processes now and after `seconds`, and return both inspections.
+    """Inspect the processes now and after `seconds`. Return both inspections and the process ids
+    of this chat's own tools.
 
-    The third value contains the process ids of this chat's own tools, if other chats use the same
-    CLI process; otherwise it is None. If the run waits for permission or the process id of the CLI
-    is unknown, the function inspects nothing: it only waits, and all three values are None.
+    The process ids are None if no other chat uses the same CLI process. If the run waits for
+    permission, or if the process id of the CLI is unknown, the function inspects nothing. It then
+    only waits, and all three values are None.
     """
     until = time.monotonic() + seconds
     if not needs_look(situation) or situation.pid is None:
@@ -49,10 +50,11 @@ async def inspect_twice(
 
 
 def _inspect(situation: Situation, closely: bool) -> tuple[ProcessSnapshot | None, Collection[int] | None]:
-    """Inspect the processes of the run.
+    """Inspect the processes of the run. Return the inspection and, if `closely` is True, the
+    process ids of this chat's tools.
 
-    If `closely` is True, open connections are listed too. The second value then contains the
-    process ids of this chat's tools, if other chats use the same CLI process. Otherwise it is None.
+    The process ids are None if `closely` is False, or if no other chat uses the same CLI process.
+    If `closely` is True, the inspection also lists open connections.
     """
     assert situation.pid is not None
     since = situation.shells[0].at / 1000 - EARLY if closely and situation.shells else None

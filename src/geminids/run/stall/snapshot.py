@@ -96,7 +96,8 @@ def _by_gateway(gateway: GatewayEvents) -> Failed | None:
 def _is_tried(failed: Failed, attempts: int | None) -> bool:
     """Return whether the CLI sends the request again.
 
-    The CLI does not send it again after a client error (except 429 and 499) or its last attempt.
+    The CLI does not send it again if it failed with a client error (except 429 and 499), or if all
+    attempts are used up.
     """
     status = failed.http_status
     again = status is None or status in (_TOO_MANY, _CLOSED) or status >= _SERVER
@@ -116,8 +117,8 @@ def _words(command: str | None, args: tuple[str, ...]) -> tuple[str, ...]:
 EARLY = 1.0
 """The process of a tool may start this many seconds before the CLI reports the tool."""
 SHELL = "run_shell_command"
-# The CLI waits before it sends a request again (core/src/utils/retry.ts): 5 s, doubled with each
-# attempt up to 30 s, plus or minus 30 %.
+# The CLI waits before it sends a request again (core/src/utils/retry.ts of Gemini CLI): 5 s,
+# doubled with each attempt up to 30 s, plus or minus 30 %.
 _FIRST_WAIT, _LONGEST_WAIT = 5.0, 30.0
 _JITTER = 0.3
 # On a busy machine, the CLI may need this many seconds to send a request after its wait.

@@ -29,10 +29,9 @@ def in_true_order(messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
     the model made it.
 
     Only sessions that were recorded over ACP (the CLI's JSON-RPC protocol) change. In their files,
-    one message contains the tool calls of the whole session (seen in 0.61.0, not in 0.41.2). The
-    reason is that two parts of the CLI write to the file: one writes the answers and the results of
-    tools, the other writes the tool calls. For refused calls and calls of unknown tools, the file
-    contains only the results.
+    one message contains the tool calls of the whole session (seen in 0.61.0, not in 0.41.2). For
+    refused calls and calls of unknown tools, the file contains only the results. Such a call is
+    built from its result.
     """
     order = _CallPlacer()
     for message in messages:
@@ -105,11 +104,11 @@ class _CallPlacer:
             yield _with_calls(self._gathered, list(self._unplaced.values()))
 
     def _gather(self, message: StoredMessage, held: StoredMessage) -> Iterator[StoredMessage]:
-        """Remember the tool calls in `message`, which contains those of the whole session. They are
-        moved to their answers later.
+        """Remember the tool calls in `message`, which contains the calls of the whole session. They
+        are moved to their answers later.
 
-        Some of these calls may be new and older than the answer `held`. Then yield the message with
-        only these calls. Otherwise, yield nothing.
+        If a new call was made before the answer `held`, its own answer is missing in the file.
+        Yield one message with all such calls; if there are none, yield nothing.
         """
         self._gathered = message
         dropped: list[dict[str, Any]] = []
@@ -128,10 +127,10 @@ class _CallPlacer:
             yield _with_calls(message, dropped)
 
     def _keep_answers(self, message: StoredMessage) -> None:
-        """Keep the tool results in `message`: add each result to its tool call, if this call has
-        not yet been moved to another message.
+        """Add each tool result in `message` to its tool call, unless the call has already been
+        moved to another message.
 
-        When the CLI resumes a session, it writes such a message with the results of all calls.
+        `message` contains the results of all calls. The CLI writes it when it resumes a session.
         """
         for name, part in _answers(message):
             if name in self._unplaced:
@@ -220,7 +219,7 @@ def _text(value: Any) -> str:
 
 
 # A part of the message with the calls of a whole ACP session
-# (core/src/services/chatRecordingService.ts).
+# (core/src/services/chatRecordingService.ts of Gemini CLI).
 _GATHERED = b'"type":"gemini","content":"","toolCalls":['
 
 
@@ -231,9 +230,9 @@ def repair_order(file: Path) -> bool:
     The conversation in its real order is appended as a `$set` record, which replaces the
     conversation. Nothing is removed from the file. The caller must hold the lock of the session.
 
-    The repair is needed because the CLI would resume the session with all tool calls in one answer,
-    and with each result twice. The API rejects a result without its call (HTTP 400, "function
-    response parts").
+    Without the repair, the CLI would send all tool calls in one answer, and each result twice. The
+    API would reject this request (HTTP 400, "function response parts"), because it does not accept
+    a result without a call.
     """
     try:
         data = read_file(file)

@@ -66,12 +66,12 @@ def _name(draft: Path, file: Path) -> None:
 
 
 def answered_once(messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
-    """Yield the messages without duplicate tool results: a message is left out if an earlier
-    message already has all its results.
+    """Yield the messages without duplicate tool results. A message with tool results is left out if
+    earlier messages already contain all of these results.
 
     Since 0.54, the CLI stores each tool result twice: in the tool call, and as a separate message.
-    When the CLI resumes a session, it also makes a message from the result in the tool call.
-    Without this function, the API would receive two results for one call.
+    When the CLI resumes a session, it sends both. So without this function, the API would receive
+    two results for one call.
     """
     answered: set[str] = set()
     for message in messages:

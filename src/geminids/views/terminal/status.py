@@ -121,7 +121,7 @@ class Status:
         """
         parents = {tool.parent for tool in self._tools.values()}
         leaves = [tool for tool in self._tools.values() if tool.id not in parents]
-        # If the input is damaged, two tools could each be the parent of the other one.
+        # In damaged input, two tools can be each other's parent. `leaves` can then be empty.
         tool = (leaves or list(self._tools.values()))[0]
         others = f" (and {len(leaves) - 1} more)" if len(leaves) > 1 else ""
         return RunActivity(

@@ -102,8 +102,8 @@ def sanitised(text: str) -> str:
     rows = list(_mark_code(text.split("\n")))
     outside = [row for row, inside in rows if not inside]
     if any("```" in row or "~~~" in row for row in outside):
-        # A Markdown renderer might start a code block here although we do not. Then it would treat
-        # text after it as code, and code as text.
+        # A Markdown renderer might start a code block here although we do not. It would then treat
+        # later text as code, and code as text. So make the whole text one code block.
         return _fenced("", text)
     # If a renderer might find inline code at other places than we do, treat nothing as inline code.
     careful = any(row.count("`") % 2 or "``" in row or "\\`" in row for row in outside)
@@ -143,8 +143,8 @@ def _end_of(rows: list[str], start: int, indent: str, fence: str) -> int | None:
     there is no such line.
 
     `indent` contains the spaces at the start of line `start`, and `fence` the backticks or tildes
-    after them. An indented code block may be part of a list item. Then it must end before the list
-    item ends, which is before the first line with a smaller indent.
+    after them. An indented code block may be part of a list item. So if it is indented, search only
+    up to the first line with a smaller indent, or up to the next other fence.
     """
     closing = re.compile(rf"{indent or ' {0,3}'}{fence}{fence[0]}*[ \t]*")
     for number, row in enumerate(rows[start + 1 :], start + 1):

@@ -46,11 +46,12 @@ class UsageEntry(msgspec.Struct, frozen=True, kw_only=True):
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the report: sums over all requests with these `keys`, such as a day and a model.
 
-    `usd` is the cost of the requests whose price is known; `unpriced` is the number of the other
-    requests. The fields `other_…` are sums over only the requests outside the conversation. The
-    fields `discarded_…` are sums over only the requests whose answers the CLI did not use. The
-    other sums include both kinds. `unknown_requests` is the number of requests whose tokens are
-    unknown.
+    `usd` is the cost of the requests whose price is known; `unpriced` is the number of requests
+    whose price is unknown. `unknown_requests` is the number of requests whose tokens are unknown.
+
+    The fields `other_…` are sums over only the requests outside the conversation. The fields
+    `discarded_…` are sums over only the requests whose answers the CLI did not use. All other sums
+    include these two kinds of requests too.
     """
 
     keys: tuple[str, ...]
@@ -127,7 +128,8 @@ def used(
     until: date | None = None,
     table: PriceTable | None = None,
 ) -> list[UsageEntry]:
-    """Return the usage from the day `since` to the day `until`, both included, in local time.
+    """Return the usage entries from the day `since` to the day `until`, both included, in local
+    time.
 
     `table` contains the user's own prices.
     """

@@ -31,14 +31,15 @@ from geminids.options import Options
 __all__ = ["encode_prompt", "is_command"]
 
 # The CLI's ACP server runs a prompt such as `/memory` or `$extensions install ...` as a command
-# (acpCommandHandler.ts). It removes whitespace (as JavaScript defines it) before and after the `/`
-# or `$`, so `/ help` is a command. It inserts a space before a link, so `/help@a.txt` is a command
-# too.
+# (acpCommandHandler.ts of Gemini CLI). The server removes whitespace (as JavaScript defines it)
+# before and after the `/` or `$`, so `/ help` is a command. It inserts a space before a link, so
+# `/help@a.txt` is a command too.
 _COMMAND = re.compile(r"[\s\ufeff]*[/$][\s\ufeff]*[A-Za-z][\w-]*([\s\ufeff@]|\Z)")
 # If this invisible character is put before a command, the server treats the command as plain text.
 # The character is not whitespace, so the server does not remove it.
 _GUARD = "\u2060"
-# This is how the CLI finds `@path` in the prompt of a headless run (atCommandProcessor.ts).
+# This is how the CLI finds `@path` in the prompt of a headless run (atCommandProcessor.ts of Gemini
+# CLI).
 _AT = re.compile(r'(?<!\\)@((?:"[^"]*"|\\.|[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))+)')
 
 _BYTE_ORDER_MARKS = (
@@ -89,8 +90,9 @@ def encode_prompt(
     texts = [TextContent(text=piece) if isinstance(piece, str) else piece for piece in pieces if piece]
     blocks: tuple[Content, ...] = (*([TextContent(text=before)] if before else []), *texts, *attached)
     if any(isinstance(block, (Resource, ResourceLink)) for block in blocks):
-        # If a prompt contains a link or a resource, the CLI does not send its images and audio
-        # (acpSession.ts, resolvePrompt). So convert these to resources too.
+        # If a prompt contains a link or a resource, the CLI does not send the images and audio of
+        # the prompt (resolvePrompt in acpSession.ts of Gemini CLI). So convert images and audio to
+        # resources too.
         return tuple(_embedded(block, number) for number, block in enumerate(blocks))
     return blocks
 

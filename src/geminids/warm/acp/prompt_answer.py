@@ -25,7 +25,8 @@ __all__ = ["PromptAnswer", "cancel_prompt"]
 
 _NO_ANSWER = "the CLI did not answer when it was asked to stop"
 _MAX_STDERR = 65536
-# Seconds between two checks whether the caller asked again to stop, which skips the grace period.
+# Seconds between two checks whether the caller asked to stop a second time. The second request
+# skips the grace period.
 _POLL = 0.02
 _SHELL_GRACE = 1.0
 

@@ -50,7 +50,7 @@ class Link(msgspec.Struct, frozen=True):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the owner daemon has our version. Only such a daemon understands our messages."""
+        """Whether the owner daemon has our version. If not, it cannot read our messages."""
         ours = our_hello()
         return (self.hello.protocol, self.hello.version) == (ours.protocol, ours.version)
 
@@ -120,8 +120,8 @@ def reach_owner(places: Places) -> Link:
                 return link
             if link is not None:
                 _retire(link)
-            # If a daemon that we started has ended, it has found another daemon, or it cannot run
-            # here. Try again a few times.
+            # A daemon that we started may have ended, because it has found another daemon or cannot
+            # run here. Then start another one, but only a few times.
             if not started or (started[-1].poll() is not None and len(started) < _STARTS):
                 started.append(start_owner(place, places))
             time.sleep(_PAUSE)

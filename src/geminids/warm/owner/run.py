@@ -114,7 +114,8 @@ class RemoteRun(EventStream):
         self._disconnect()
         options = self.options
         elapsed = time.monotonic() - self._began
-        # If at most one second has passed, keep the caller's time-out.
+        # Subtract the time that has passed, if it is more than a second. Otherwise keep the
+        # caller's time-out.
         if options.timeout is not None and elapsed > 1:
             options = msgspec.structs.replace(options, timeout=max(options.timeout - elapsed, 0.001))
         notice: tuple[Level, str, str] = (

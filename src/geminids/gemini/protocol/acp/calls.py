@@ -72,7 +72,7 @@ class ApiKeyMeta(_Out, frozen=True, kw_only=True):
 
 class Authenticate(_Out, frozen=True, kw_only=True, omit_defaults=False):
     """A request that sets the API key for all sessions that are created after it
-    (acpRpcDispatcher.ts).
+    (acpRpcDispatcher.ts of Gemini CLI).
     """
 
     meta: ApiKeyMeta = msgspec.field(name="_meta")

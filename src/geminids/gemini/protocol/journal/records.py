@@ -1,5 +1,5 @@
 """Decode the records of session files. A record is one line
-(core/src/services/chatRecordingTypes.ts).
+(core/src/services/chatRecordingTypes.ts of Gemini CLI).
 
 Since 0.39, a session file is JSON Lines: a header, messages, and changes of the header and the
 messages. Up to 0.38, it is one JSON object with all messages. Here, such a file is called a legacy

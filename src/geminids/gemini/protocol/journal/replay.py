@@ -1,5 +1,5 @@
-"""Rebuild a conversation from the lines of a session file, in the same way as the CLI
-(loadConversationRecord).
+"""Rebuild a conversation from the lines of a session file, in the same way as the CLI's
+function `loadConversationRecord`.
 """
 
 from __future__ import annotations

@@ -225,8 +225,8 @@ def _nth(listed: list[Any], number: int) -> StoredMessage | None:
 def _legacy(file: BinaryIO, path: Path) -> JournalFile | None:
     """Open a session file that is one indented JSON object, as CLI releases up to 0.38 wrote it.
 
-    Return None if the file is not indented in the same way as the CLI does it. Then the caller must
-    read the complete file at once.
+    Return None if the file is not indented in the way in which the CLI indents it. Then the caller
+    must read the complete file at once.
     """
     places: list[tuple[int, int]] = []
     around: list[bytes] = []

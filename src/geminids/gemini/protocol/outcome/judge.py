@@ -162,8 +162,8 @@ def _api_error(evidence: ProcessEvidence, message: str) -> Ending:
 
 
 def without_result(evidence: ProcessEvidence) -> Ending:
-    """Decide how a run ended from the exit code and stderr, if the CLI process printed no result
-    line.
+    """Decide how a run ended if the CLI process printed no result line. The decision uses the
+    exit code and stderr.
     """
     code, stderr = evidence.exit_code, evidence.stderr
     if TIER_RETIRED.search(stderr):

@@ -129,7 +129,8 @@ def _judge_end_turn(evidence: TurnEvidence) -> Ending:
     """Decide how a turn with the stop reason `end_turn` ended.
 
     The CLI also sends `end_turn` after an invalid answer of the model. Only the session file shows
-    the difference: it does not contain an invalid answer.
+    the difference: the CLI does not store an invalid answer. So if the answer is missing in the
+    session file, it was invalid.
     """
     if evidence.thinking_only:
         return _blocked(evidence, "the model sent only thoughts and no answer")
