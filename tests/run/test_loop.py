@@ -63,7 +63,8 @@ def test_a_wait_beyond_the_timeout_ends_the_run(fake_cli: FakeCli) -> None:
     assert (end.outcome, end.failure.kind, end.attempts) == ("failed", "quota_minute", 1)
     (message,) = retry_notices(events)
     assert re.match(
-        r"no further attempt: it would start in [67]\d\.\d s, but only \d+\.\d s of the time-out", message
+        r"no further attempt: the next one would start in [67]\d\.\d s, but only \d+\.\d s of the time-out",
+        message,
     ), message
     assert took < 10
 
@@ -74,7 +75,7 @@ def test_a_wait_of_hours_ends_the_run(fake_cli: FakeCli) -> None:
     events, took = collect_events(fake_cli(HELPERS + "out(INIT + api(503, 'retry in 2h'))", retries=3))
     assert events[-1].failure.kind == "server"
     assert retry_notices(events) == [
-        "no further attempt: the API asks to wait 7200 s, which is more than 300 s"
+        "no further attempt: the API asks to wait 7200 s, but a run waits at most 300 s"
     ]
     assert took < 10
 

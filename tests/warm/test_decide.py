@@ -253,7 +253,7 @@ def test_allow_tools_does_not_cover_build_files(tmp_path: Any) -> None:
 def test_without_a_callback_a_call_is_denied() -> None:
     """Without a callback, a call that no rule allows is denied, with the reason."""
     (decided,) = _decide(_decider(None, verdicts=Verdicts("yolo", Permissions())), _asked())
-    assert (decided.decision, decided.by, decided.reason) == ("deny", "rule", "there is nobody to ask")
+    assert (decided.decision, decided.by, decided.reason) == ("deny", "rule", "there is no user to ask")
 
 
 # Recorded decisions.

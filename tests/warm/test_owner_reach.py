@@ -219,7 +219,7 @@ def test_an_owner_that_does_not_greet_is_an_error(places: Places) -> None:
     """A process that listens but does not greet is an error that names `geminids warm stop`."""
     place = OwnerPlace(places)
     place.check()
-    with place.listen(), pytest.raises(GeminidsError, match=r"does not answer within 0\.1 s(.|\n)*warm stop"):
+    with place.listen(), pytest.raises(GeminidsError, match=r"did not answer within 0\.1 s(.|\n)*warm stop"):
         find_owner(place, timeout=0.1)
     place.socket.unlink()
 

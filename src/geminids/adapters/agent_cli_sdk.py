@@ -199,7 +199,7 @@ def _run_fields(options: Options | None, fields: dict[str, Any], **parameters: A
     for stored_name, name in _STORED_NAMES.items():
         value = fields.pop(stored_name, None)
         if value is not None and parameters[name] is not None:
-            raise OptionsError([(stored_name, f"{name} is given too; pass only one of them")])
+            raise OptionsError([(stored_name, f"cannot be used together with {name}")])
         parameters[name] = parameters[name] if value is None else value
     chosen: dict[str, Any] = {}
     if (mode := parameters["permission_mode"]) is not None:
@@ -211,7 +211,7 @@ def _run_fields(options: Options | None, fields: dict[str, Any], **parameters: A
         chosen["cwd"] = os.fspath(folder) if isinstance(folder, os.PathLike) else folder
     for name in chosen.keys() & fields.keys():
         parameter = "working_dir" if name == "cwd" else "permission_mode"
-        raise OptionsError([(name, f"{parameter} is given too; pass only one of them")])
+        raise OptionsError([(name, f"cannot be used together with {parameter}")])
     return fields | chosen | _detected(options, fields)
 
 
@@ -242,7 +242,9 @@ def _detected(options: Options | None, fields: dict[str, Any]) -> dict[str, str]
     if program.version is None:
         raise OptionsError([(option, f"{program.path} is not Gemini CLI: --version prints no version")])
     if option == "GEMINI_CLI_PATH" and _is_folder(environ["GEMINI_CLI_PATH"]):
-        raise OptionsError([(option, f"{environ[option]} is a folder; name the program `gemini`")])
+        raise OptionsError(
+            [(option, f"{environ[option]} is a folder; use the path of the program `gemini` in it")]
+        )
     return {}
 
 

@@ -181,7 +181,9 @@ class GeminiRunner:
         """
         _check_engine(token)
         if token.is_continue:
-            raise ValueError("the lock needs the id of a session, and this token means the newest session")
+            raise ValueError(
+                "cannot lock the session: the resume token means the newest session, but a lock needs a session id"
+            )
         return hold(token.value, new_run_id(), on_wait=on_wait)
 
 

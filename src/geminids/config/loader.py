@@ -219,7 +219,7 @@ class _Loading:
             names = [_with_line(name, file.line_of(SECTION, *name.split("."))) for name in ignored]
             self.warnings.append(
                 f"{file.path}: ignored {', '.join(names)}: an untrusted project can only"
-                f" restrict the agent. To trust it: geminids config trust {shlex.quote(file.folder)}"
+                f" restrict the agent. To trust the project: geminids config trust {shlex.quote(file.folder)}"
             )
         for name in kept.keys() - layer.values.keys():
             layer.origins[name] = layer.origins[ONLY_TOOLS]  # `restrict` derived it from `only_tools`

@@ -98,14 +98,16 @@ def _auth_check(chosen: Auth, env: Mapping[str, str], source: SourceHome) -> Che
     if chosen.mode == "account":
         return _account_check(chosen, env, source)
     if chosen.mode == "adc":
-        return Check("auth", "ok", f"default credentials of this machine ({chosen.source})")
+        return Check(
+            "auth", "ok", f"the sign-in uses the default credentials of this machine (from {chosen.source})"
+        )
     if chosen.mode == "other":
         detail = f"geminids does not know the selected sign-in method ({chosen.source})"
         return Check("auth", "warning", detail, "Test it with: geminids doctor --live")
-    detail = "no sign-in was found: no key, no Vertex AI, no account"
+    detail = "no sign-in was found: no API key, no Vertex AI settings and no Google account"
     if env.get("GOOGLE_API_KEY"):
         detail += "; GOOGLE_API_KEY is set, but the CLI uses it only for Vertex AI"
-    return Check("auth", "error", detail, _SET_KEY + " To run without a key: --offline.")
+    return Check("auth", "error", detail, _SET_KEY + " To run without a key, use --offline.")
 
 
 def _key_check(chosen: Auth, env: Mapping[str, str], source: SourceHome) -> Check:
@@ -121,6 +123,11 @@ def _account_check(chosen: Auth, env: Mapping[str, str], source: SourceHome) -> 
     hint = "Use an API key (GEMINI_API_KEY), Vertex AI, or a Code Assist Standard or Enterprise account."
     has_login = any((source.gemini / name).exists() for name in _LOGINS)
     if not has_login and not env.get("GOOGLE_CLOUD_ACCESS_TOKEN"):
-        detail = f"a Google account ({chosen.source}), but no login is stored in {source.gemini}. {_RETIRED}"
+        detail = (
+            f"the sign-in uses a Google account (from {chosen.source}), "
+            f"but {source.gemini} has no stored login. {_RETIRED}"
+        )
         return Check("auth", "error", detail, hint)
-    return Check("auth", "warning", f"a Google account ({chosen.source}). {_RETIRED}", hint)
+    return Check(
+        "auth", "warning", f"the sign-in uses a Google account (from {chosen.source}). {_RETIRED}", hint
+    )

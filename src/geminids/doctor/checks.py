@@ -117,7 +117,9 @@ def node(context: CheckContext) -> Check:
     if isinstance(gemini, Gemini):
         program = gemini.node
         if program is None:
-            return Check("node", "ok", f"not needed: {gemini.entry} is an executable")
+            return Check(
+                "node", "ok", f"Node is not needed: {gemini.entry} is an executable that runs without it"
+            )
     elif isinstance(gemini, NodeMissing):
         return Check("node", "error", _with_candidates(gemini), gemini.hint)
     else:
@@ -132,7 +134,7 @@ def cli(context: CheckContext) -> Check:
     """Check that a Gemini CLI is installed, and report which one a run would use."""
     gemini = context.gemini
     if isinstance(gemini, Gemini):
-        version = gemini.version or "of unknown version"
+        version = gemini.version or "unknown version"
         return Check("cli", "ok", f"{version} at {gemini.entry} ({gemini.origin})")
     if isinstance(gemini, NodeMissing):
         return Check("cli", "skipped", "not checked: Node is missing")
@@ -152,7 +154,8 @@ def cli_version(context: CheckContext) -> Check:
     if release.is_tested:
         return Check(code, "ok", f"{release.version} is tested with geminids (tested: {span})")
     hint = (
-        f"geminids treats it like {NEWEST_TESTED}. If it fails, install a tested one: geminids install 0.61.0"
+        f"geminids treats it like version {NEWEST_TESTED}. "
+        "If a run fails, install a tested version: geminids install 0.61.0"
     )
     return Check(code, "warning", f"{release.name} is not tested with geminids (tested: {span})", hint)
 
@@ -174,7 +177,7 @@ def cwd(context: CheckContext) -> Check:
             "cwd",
             "warning",
             f"{path} is not writable",
-            "The agent can read the files in it, but cannot change them.",
+            "The agent can read the files in this folder, but cannot change them.",
         )
     if os.path.lexists(path):
         return Check("cwd", "error", f"{path} is not a folder", "Use --cwd to select a folder.")
@@ -182,7 +185,7 @@ def cwd(context: CheckContext) -> Check:
         problem = _write_problem(path)
         return Check("cwd", "error" if problem else "ok", problem or f"{path} will be created")
     return Check(
-        "cwd", "error", f"{path} does not exist", "Create it, or use --cwd to select another folder."
+        "cwd", "error", f"{path} does not exist", "Create this folder, or use --cwd to select another one."
     )
 
 
@@ -197,10 +200,10 @@ def trust(context: CheckContext) -> Check:
     value = context.env.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
     # Without the option `trust_workspace`, a run does not pass this variable to the CLI.
     if value != "true" and context.options.trust_workspace:
-        detail = f"GEMINI_CLI_TRUST_WORKSPACE={value} in the environment: the CLI would refuse to run"
+        detail = f"GEMINI_CLI_TRUST_WORKSPACE is {value} in the environment, so the CLI would refuse to run"
         return Check("trust", "error", detail, "Unset this variable, or set it to true.")
     if context.gemini.release.restricted_mode and context.env.get("GEMINI_RESTRICTED_MODE") == "true":
-        detail = "GEMINI_RESTRICTED_MODE=true in the environment: the CLI would refuse to run"
+        detail = "GEMINI_RESTRICTED_MODE is true in the environment, so the CLI would refuse to run"
         return Check("trust", "error", detail, "Unset this variable.")
     if context.options.trust_workspace:
         detail = "the folder is trusted for this run only"
@@ -214,7 +217,12 @@ def ripgrep(context: CheckContext) -> Check:
     rg = shutil.which("rg", path=context.env.get("PATH", os.defpath))
     if rg:
         return Check("ripgrep", "ok", rg)
-    return Check("ripgrep", "info", "rg is not on PATH: file search is slower", "Install ripgrep.")
+    return Check(
+        "ripgrep",
+        "info",
+        "ripgrep (rg) is not on PATH, so the CLI searches files more slowly",
+        "Install ripgrep.",
+    )
 
 
 def homes(context: CheckContext) -> Check:
@@ -224,7 +232,7 @@ def homes(context: CheckContext) -> Check:
     for path in (context.places.root, context.places.homes):
         problem = _write_problem(path)
         if problem:
-            hint = "Make it writable, or set GEMINIDS_HOME to another folder."
+            hint = "Make this folder writable, or set GEMINIDS_HOME to another folder."
             return Check("homes", "error", problem, hint)
     root = context.places.root
     if not root.exists():
@@ -244,7 +252,9 @@ def sessions_home(context: CheckContext) -> Check:
     path = context.source.gemini / "tmp"
     problem = _write_problem(path)
     if problem:
-        return Check("sessions_home", "error", problem, "Make it writable: the CLI stores sessions there.")
+        return Check(
+            "sessions_home", "error", problem, "Make this folder writable: the CLI stores sessions in it."
+        )
     return Check("sessions_home", "ok", str(path) if path.exists() else f"{path} will be created")
 
 

@@ -289,7 +289,7 @@ def _check_trust(options: Options, settings: RunSettings) -> None:
         raise Refused(
             "untrusted_folder",
             f"a warm process cannot use approval={options.approval!r} in an untrusted folder that has its own settings",
-            "Run it headless, trust the folder with `trust_workspace`, or use approval='default'.",
+            "Use a headless run, trust the folder with `trust_workspace`, or use approval='default'.",
             headless_can=True,
         )
 
@@ -305,7 +305,7 @@ def _without_comma(path: str, kind: str) -> str:
     The CLI would split the path at the comma. `kind` describes the path in the error message.
     """
     if "," in path:
-        hint = "Gemini CLI would read it as two paths; move or rename it."
+        hint = "Gemini CLI would read this as two paths: use a path without a comma."
         raise Refused("config", f"{kind} {path} has a comma in its path", hint)
     return path
 

@@ -21,7 +21,7 @@ __all__ = ["decide_route", "needs_gateway", "route_notice", "route_text", "uses_
 _OFF = "gateway='off'"
 _CONTAINER = "the CLI runs in a container (`tools.sandbox`) and cannot reach the gateway on this machine"
 _CONTAINER_HINT = "Turn `tools.sandbox` off, or run without this option."
-_SET_KEY = "Set GEMINI_API_KEY, or name the key with `key_from`."
+_SET_KEY = "Set GEMINI_API_KEY, or set `key_from` to the place of the key."
 
 
 def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = False) -> Route:
@@ -39,7 +39,7 @@ def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = Fal
     if options.gateway == "off":
         if needed is not None:
             return _refused(
-                needed, f"it is turned off ({_OFF})", "Use gateway='on', or run without this limit."
+                needed, f"the gateway is turned off ({_OFF})", "Use gateway='on', or run without this option."
             )
         return Route(kind="direct", reason=_OFF, is_expected=True)
     if in_container:
@@ -99,7 +99,7 @@ def _by_key(options: Options, env: Mapping[str, str], needed: str | None) -> Rou
         return Route(
             kind="refused",
             reason="a tool of a warm chat started this run, and the tools of a warm chat get no API key",
-            hint="Name a key with `key_from`, or run the outer chat headless.",
+            hint="Set `key_from` to the place of a key, or use headless runs instead of the warm chat.",
             failure="auth",
         )
     if key is None and options.key_from is None:
@@ -185,6 +185,6 @@ def route_notice(route: Route) -> tuple[Literal["info", "warning"], str, str] | 
         text = f"requests bypass the gateway: {route.reason}; {effect}"
         return "warning", "gateway", text
     if route.sign_in == "account":
-        text = "the gateway counts and limits requests; the account login stays with the CLI, and tools can read it"
+        text = "the gateway counts and limits requests, but the CLI keeps the account login, and tools can read it"
         return "info", "gateway", text
     return None

@@ -202,7 +202,7 @@ def _check_context_files(cwd: str, names: Sequence[str], further: Sequence[str])
     try:
         check_context_files(cwd, names, further=further)
     except ContextFileProblem as problem:
-        hint = "Remove it, or trust the folder with `trust_workspace` if the file may be sent to the model."
+        hint = "Remove the file, or trust the folder with `trust_workspace` if the file may be sent to the model."
         raise WorkspaceProblem(str(problem), hint) from None
 
 
@@ -220,10 +220,10 @@ def _text(file: Path) -> str:
         if not stat.S_ISREG(status.st_mode):
             raise WorkspaceProblem(
                 f"{file} is not a regular file",
-                "Remove it: Gemini CLI could wait forever when it reads it.",
+                "Remove this file: Gemini CLI could wait forever when it reads the file.",
             )
         if status.st_size > _BIGGEST:
-            hint = f"Remove it, or make it smaller than {_BIGGEST:,} bytes."
+            hint = f"Remove the file, or make it smaller than {_BIGGEST:,} bytes."
             raise WorkspaceProblem(f"{file} is too large: {status.st_size:,} bytes", hint)
         return file.read_text("utf-8", "replace")
     except (FileNotFoundError, NotADirectoryError):
@@ -253,7 +253,7 @@ def _commands(folder: Path) -> tuple[str, ...]:
     # file system.
     for count, (path, _, names) in enumerate(os.walk(folder, followlinks=True)):
         if count == _MOST_FOLDERS:
-            hint = "Remove some of them, or trust the folder with `trust_workspace`."
+            hint = "Remove some of these folders, or trust the folder with `trust_workspace`."
             raise WorkspaceProblem(f"{folder} has more than {_MOST_FOLDERS} folders", hint)
         parts = Path(path).relative_to(folder).parts
         commands += [
@@ -308,8 +308,9 @@ def ignore_workspace(
         # In Cloud Shell, the `.env` file overrides the environment for this one variable
         # (settings.ts, setUpCloudShellEnvironment).
         raise WorkspaceProblem(
-            "a .env file of the repository sets GOOGLE_CLOUD_PROJECT, and in Cloud Shell Gemini CLI would use it",
-            "Trust the folder with `trust_workspace`, or remove the variable from the file.",
+            "a .env file of the repository sets GOOGLE_CLOUD_PROJECT, "
+            "and Gemini CLI would use this value when it runs in Cloud Shell",
+            "Trust the folder with `trust_workspace`, or remove GOOGLE_CLOUD_PROJECT from the file.",
         )
     settings: Settings = {
         # If folder trust were disabled, the CLI would trust every folder.

@@ -230,7 +230,7 @@ class AttemptLoop:
 
         left = self._time_left()
         if left is not None and after.delay >= left:
-            text = f"it would start in {after.delay:.1f} s, but only {left:.1f} s of the time-out are left"
+            text = f"the next one would start in {after.delay:.1f} s, but only {left:.1f} s of the time-out are left"
             self._notice("warning", f"no further attempt: {text}; {after.why.partition(';')[0]}")
             return ending
         when = f", in {after.delay:.1f} s" if after.delay else ""

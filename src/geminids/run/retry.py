@@ -260,9 +260,9 @@ def next_attempt(
     if not changes and (not failure.retryable or failures > options.retries):
         return None
     if not changes and wait > LONGEST_WAIT:
-        return NoRetry(f"the API asks to wait {wait:.0f} s, which is more than {LONGEST_WAIT:.0f} s")
+        return NoRetry(f"the API asks to wait {wait:.0f} s, but a run waits at most {LONGEST_WAIT:.0f} s")
     if has_acted and session_id is None:
-        return NoRetry("a tool may have run, and there is no session to resume")
+        return NoRetry("a tool may have changed something, and there is no session in which to continue")
     if has_acted and failure.kind in _POISONED:
         return NoRetry("tools have run, and resuming this session would fail again")
     model = fallback if changes else used_models[-1]

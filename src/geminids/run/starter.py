@@ -160,7 +160,7 @@ class RunStarter:
         session_id = options.resume or options.session_id
         holder = self.claim.take(session_id)
         if holder is not None and options.when_busy == "wait":
-            text = f"waiting for session {session_id}, in use by {holder}"
+            text = f"waiting for session {session_id}, which is in use by {holder}"
             self._recorder.emit_notice("warning", "session_busy", text)
         return options, holder
 
@@ -248,7 +248,7 @@ class RunStarter:
         warm = make_warm(self._recorder, self.claim, self.lease, self._log)
         started = warm.first(prompt, options, self.resume_headless)
         if isinstance(started, str):
-            text = f"using the headless transport, which cannot ask for permission: {started}"
+            text = f"the run uses the headless transport, which cannot ask for permission: {started}"
             self._recorder.emit_notice("warning", "transport", text)
             return None
         self._warm, self.cwd = warm, warm.cwd

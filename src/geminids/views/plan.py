@@ -89,11 +89,11 @@ def plan_text(view: PlanView) -> str:
         "folder": [view.cwd],
         "sign-in": [view.sign_in],
         "requests": [view.route],
-        "environment, differences to this one": variables,
+        "environment variables that differ from this process": variables,
         **{f"settings {name}": _json(value) for name, value in view.settings.items()},
         **{f"policy {name}": text.splitlines() for name, text in view.policies.items()},
         "files of this run": list(view.files),
-        "ignored in this folder (use --trust-workspace to allow)": list(view.neutralised),
+        "ignored in this folder (use --trust-workspace to allow it)": list(view.neutralised),
         "prompt, on stdin": view.prompt.splitlines(),
     }
     return "\n\n".join(

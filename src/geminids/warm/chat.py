@@ -137,12 +137,12 @@ class Chat:
         invalid = [name for name in fields if name not in _TURN_OPTIONS]
         if invalid:
             raise GeminidsError(
-                f"{', '.join(invalid)}: cannot be set for one prompt",
+                f"{', '.join(invalid)} cannot be set for one prompt",
                 hint="Set the option when you open the chat, or use `set_model` and `set_mode`.",
             )
         if not self._open:
             raise GeminidsError(
-                "the chat is not open", hint="Use it inside `async with pool.chat(…) as chat`."
+                "the chat is not open", hint="Use the chat inside `async with pool.chat(…) as chat`."
             )
         schema = self._schema
         if "schema" in fields:

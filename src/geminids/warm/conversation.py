@@ -243,9 +243,7 @@ class WarmConversation:
             # A headless run would use the environment of this process instead of `environ`.
             return False
         self._is_headless = True
-        text = (
-            f"using the headless transport, where tools cannot ask for permission: {refused.failure.message}"
-        )
+        text = f"the chat uses the headless transport, where tools cannot ask for permission: {refused.failure.message}"
         self._notices.append(("warning", "transport", text))
         return True
 

@@ -137,7 +137,9 @@ class Pool:
         process. `fields` are options of the chat. Raises `OptionsError` for invalid options.
         """
         if self._tasks is None:
-            raise GeminidsError("the pool is not open", hint="Use it inside `async with Pool(…) as pool`.")
+            raise GeminidsError(
+                "the pool is not open", hint="Use the pool inside `async with Pool(…) as pool`."
+            )
         requested = fields.pop("schema", options.schema if options is not None else self.options.schema)
         schema, fields["schema"] = schema_option(requested)
         merged = make_options(options or self.options, **fields)
@@ -383,7 +385,8 @@ class Pool:
         if others and self._on_notice is not None:
             listed = ", ".join(f"{ended.pid} {process.redactor.text(ended.command)[:80]}" for ended in others)
             text = (
-                f"ended these processes together with a warm process, because their chat is unknown: {listed}"
+                "these processes were ended together with a warm process, "
+                f"because it is unknown which chat started them: {listed}"
             )
             self._on_notice(self._numbers.notice("warning", "leftovers", text))
 

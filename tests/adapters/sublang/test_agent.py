@@ -266,7 +266,9 @@ async def test_adapter_yields_none() -> None:
         yield event("done", {})
 
     events = await _collect(FakeAgent(behaviour))
-    assert events[0].payload.message == "the adapter yielded a NoneType, which is not an event"
+    assert (
+        events[0].payload.message == "the adapter yielded an object of type NoneType, which is not an event"
+    )
     assert (events[0].payload.code, _types(events)) == ("ADAPTER_ERROR", ["error", "done"])
 
 

@@ -137,7 +137,9 @@ async def test_permission_decisions(tmp_path: Any) -> None:
         PermissionAnswer("allow", "rule", "the file is in permissions.writable_paths"),
         outside_paths,
         PermissionAnswer(
-            "deny", "rule", "run_shell_command needs permission, and the adapter has no on_permission"
+            "deny",
+            "rule",
+            "run_shell_command needs permission, but the adapter has no on_permission callback",
         ),
     ]
     assert [await decision(with_caller, "ask", request) for request in (inside, outside, shell)] == [

@@ -172,7 +172,7 @@ def test_missing_folder(tmp_path: Path) -> None:
             {"permissions": PermissionPolicy()},
             "web_fetch",
             False,
-            "permissions.network_access is ask, and the adapter has no on_permission",
+            "permissions.network_access is ask, but the adapter has no on_permission callback",
         ),
         ({"permissions": PermissionPolicy()}, "web_fetch", True, None),
         (

@@ -146,8 +146,8 @@ def test_unregistered_entry_point_stays_hidden() -> None:
     ("name", "reason"),
     [
         ("broken", "cannot load .*: AttributeError"),
-        ("misnamed", "is not an adapter, or its `agent` has another name"),
-        ("dull", "is not an adapter, or its `agent` has another name"),
+        ("misnamed", "is not an adapter, or the name in its attribute `agent` is different"),
+        ("dull", "is not an adapter, or the name in its attribute `agent` is different"),
         ("exiting", "cannot load .*: SystemExit: 3"),
     ],
 )

@@ -24,7 +24,7 @@ def _output(commands: Commands, line: str) -> str:
 @pytest.mark.parametrize("word", ["/nonesuch", "/help2", "/do_help", "/__init__", "/é"])
 def test_an_unknown_command_gets_one_line_with_the_next_step(commands: Commands, word: str) -> None:
     """The message for an unknown command names `/help` and says how to send the text as a prompt."""
-    expected = f"unknown command {word}; see /help, or type /{word} to send it to the agent"
+    expected = f"unknown command {word}; see /help, or type /{word} to send {word} to the agent"
     assert _output(commands, f"{word} more") == expected
 
 

@@ -58,7 +58,7 @@ def test_partial_is_for_claude_only() -> None:
     assert b"stream_event" not in plain
     refused = _convert(_TOOLS, "--to", "atif", "--partial")
     assert refused.returncode == 2
-    assert b"--partial works only with --to claude" in refused.stderr
+    assert b"--partial works only together with `--to claude`" in refused.stderr
 
 
 def test_stream_json_of_the_cli(tmp_path: Path) -> None:

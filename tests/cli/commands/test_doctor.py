@@ -126,7 +126,9 @@ def test_a_run_would_not_work(user: User) -> None:
     lines = result.stdout.splitlines()
     assert result.returncode == 1
     assert lines[-1] == "A run would not work here: 2 problems."
-    at = lines.index("✗ auth           no sign-in was found: no key, no Vertex AI, no account")
+    at = lines.index(
+        "✗ auth           no sign-in was found: no API key, no Vertex AI settings and no Google account"
+    )
     assert lines[at + 1].startswith(" " * 17 + "Set GEMINI_API_KEY")
 
 

@@ -50,7 +50,7 @@ def test_status_and_stop_describe_the_owner(places: Places) -> None:
     link.close()
     shown = _geminids("warm", "status").stdout
     assert shown.startswith(f"Process {link.pid} of geminids {link.hello.version}, since ")
-    assert "It ends in " in shown
+    assert "The process ends in " in shown
     status = msgspec.json.decode(_geminids("warm", "status", "--json").stdout)
     assert (status["pid"], status["runs"], status["served"], status["processes"]) == (link.pid, 0, 0, [])
     assert 0 < status["ends_in"] <= 300
@@ -83,7 +83,7 @@ def test_an_owner_of_another_version_is_reported_and_can_be_ended(places: Places
         assert other.stdout.readline() == "up\n"
         done = _geminids("warm", "status")
         assert done.returncode == 1
-        assert f"(pid {other.pid}) belongs to geminids 99.0.0, another version" in done.stderr
+        assert f"(pid {other.pid}) was started by another version of geminids (99.0.0)" in done.stderr
         assert "Traceback" not in done.stderr
         assert _geminids("warm", "stop").stdout == f"Ended process {other.pid} of geminids 99.0.0.\n"
 

@@ -115,11 +115,11 @@ def test_exchanges_are_sorted_by_number() -> None:
         ),
         (HEADER + b'{"kind": "sa\n', "c.jsonl:2: this line is not valid"),
         (HEADER + b"\n" + b'{"kind": "other"}\n', "c.jsonl:3: this line is not valid"),
-        (HEADER + HEADER, "c.jsonl:2: this line is not valid: it is a second header"),
+        (HEADER + HEADER, "c.jsonl:2: this line is not valid: the cassette already has a header"),
         (
             HEADER
             + b'{"kind":"exchange","n":1,"at":0,"request":{"path":"/","conversation":"x","body":{}},"answer":{}}',
-            "c.jsonl:2: this line is not valid: it refers to the id x, which no earlier line has",
+            "c.jsonl:2: this line is not valid: it refers to the id x, but no earlier line has this id",
         ),
         (
             HEADER + b'{"kind":"content","id":"x","content":{},"after":"x"}\n'

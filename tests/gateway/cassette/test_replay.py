@@ -321,10 +321,10 @@ def test_request_after_the_last_answer(tmp_path: Path) -> None:
     An empty cassette is named as the reason, too."""
     replay = Replaying(record_cassette(tmp_path, script("x"), prompt_request("a")))
     collect_parts(replay, prompt_request("a"))
-    with pytest.raises(Mismatch, match=r"all its answers have already been replayed \(requests: 1\)"):
+    with pytest.raises(Mismatch, match=r"all recorded answers have already been replayed \(requests: 1\)"):
         collect_parts(replay, prompt_request("a", "b"))
     (tmp_path / "c.jsonl").unlink()
-    with pytest.raises(Mismatch, match="it is empty"):
+    with pytest.raises(Mismatch, match="the cassette is empty"):
         collect_parts(Replaying(record_cassette(tmp_path, Scripted())), prompt_request("a"))
 
 
@@ -341,8 +341,8 @@ def test_unrecorded_utility_requests(tmp_path: Path) -> None:
         > 0
     )
     assert replay.remarks == [
-        "a utility request of the CLI is not in the cassette: answered with a default reply",
-        "a count of tokens is not in the cassette: answered with a default reply",
+        "a utility request of the CLI is not in the cassette: sent a default reply",
+        "a count of tokens is not in the cassette: sent a default reply",
     ]
     assert replay.unused == [1]
 

@@ -56,7 +56,7 @@ SHELL = "run_shell_command"
             "yolo",
             {"shell": "ask"},
             SHELL,
-            "shell needs permission, and a headless run cannot ask",
+            "shell needs permission, but a headless run cannot ask for it",
         ),
         ("yolo", {"deny_tools": ("glob",)}, "glob", "glob is in deny_tools"),
         ("yolo", {"deny_tools": ("search_file_content",)}, "grep_search", "grep_search is in deny_tools"),
@@ -72,8 +72,13 @@ SHELL = "run_shell_command"
             "approval=default does not allow mcp_lab_mark; allow mcp, or use another approval mode",
         ),
         ("default", {}, "no_such_tool", None),
-        ("yolo", {}, "ask_user", "ask_user needs a person, and a headless run has none"),
-        ("default", {}, "exit_plan_mode", "exit_plan_mode would change approval=default to yolo"),
+        ("yolo", {}, "ask_user", "ask_user needs a user who answers, but a headless run has no user"),
+        (
+            "default",
+            {},
+            "exit_plan_mode",
+            "exit_plan_mode would change the approval mode from default to yolo",
+        ),
         ("yolo", {}, "exit_plan_mode", None),
     ],
 )
@@ -86,7 +91,7 @@ def test_the_reason_for_a_tool(
 
 
 _PART = "a part of the command is not in allow_commands"
-_REDIRECTS = "the command has a redirection, and file_write is not allowed"
+_REDIRECTS = "the command redirects its input or output, but file_write is not allowed"
 
 
 @pytest.mark.parametrize(

@@ -121,23 +121,23 @@ def test_denied_tools_are_listed(home: Any) -> None:
     [
         ("[[rule]", "cannot be read"),
         ("rule = 3", "its 'rule' is not a [[rule]] table"),
-        ("rule = [3]", "its rule 1 is not a table"),
+        ("rule = [3]", "rule number 1 is not a table"),
         (
             RULE.format("glob", "block", 5),
-            "its rule 1 has a decision that is not one of allow, deny, ask_user",
+            "rule number 1 has a decision that is not one of allow, deny, ask_user",
         ),
         (
             RULE.format("glob", "deny", 1000),
-            "its rule 1 has a priority that is not a whole number from 0 to 999",
+            "rule number 1 has a priority that is not a whole number from 0 to 999",
         ),
         (RULE.format("glob", "deny", "true"), "has a priority that is not a whole number"),
         ('[[rule]]\ntoolName = "glob"\ndecision = "deny"\n', "has a priority that is not a whole number"),
-        ('[[rule]]\ndecision = "deny"\npriority = 5\n', "its rule 1 has no toolName"),
+        ('[[rule]]\ndecision = "deny"\npriority = 5\n', "rule number 1 has no toolName"),
         (
             RULE.format("glob", "deny", 5) + RULE.replace('"{}"', "[1]", 1).format("deny", 5),
-            "its rule 2 has a toolName that is not a text or a list of texts",
+            "rule number 2 has a toolName that is not a text or a list of texts",
         ),
-        ("[[safety_checker]]\ntoolName = 3\n", "its safety_checker 1 has a toolName"),
+        ("[[safety_checker]]\ntoolName = 3\n", "safety_checker number 1 has a toolName"),
     ],
 )
 def test_an_invalid_file_is_refused(home: Any, tmp_path: Path, text: str, message: str) -> None:

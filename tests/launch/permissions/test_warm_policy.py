@@ -340,7 +340,12 @@ def test_no_server_is_trusted() -> None:
         ({"deny_tools": ("glob",)}, "glob", None, (False, "glob is in deny_tools")),
         ({"only_tools": ("glob",)}, "write_file", None, (False, "write_file is not in only_tools")),
         ({"network": "deny"}, "web_fetch", None, (False, "network is denied by the permissions of this run")),
-        ({}, "exit_plan_mode", None, (False, "exit_plan_mode would change approval=default to yolo")),
+        (
+            {},
+            "exit_plan_mode",
+            None,
+            (False, "exit_plan_mode would change the approval mode from default to yolo"),
+        ),
         ({}, "a_tool_of_a_later_release", None, None),
     ],
 )
@@ -373,10 +378,10 @@ def test_plan_mode_denies_shells_without_asking() -> None:
 
 
 def test_the_reason_in_a_warm_process() -> None:
-    """The reason in a warm process says that there is nobody to ask and does not mention a headless
+    """The reason in a warm process says that there is no user to ask and does not mention a headless
     run. If the user can be asked, `ask` is no deny."""
     nobody = Verdicts("yolo", Permissions(shell="ask"), warm=True)
-    assert nobody.why_not(SHELL, {}) == "shell needs permission, and there is nobody to ask"
+    assert nobody.why_not(SHELL, {}) == "shell needs permission, but there is no user to ask"
     assert Verdicts("yolo", Permissions(shell="ask"), warm=True, asks=True).why_not(SHELL, {}) is None
     assert "headless" not in str(Verdicts("yolo", Permissions(), warm=True).why_not("ask_user", {}))
     agent = Verdicts("default", Permissions(), warm=True).why_not(

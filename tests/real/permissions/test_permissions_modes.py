@@ -37,7 +37,7 @@ def test_no_mode_ends_in_yolo(world: Any, approval: str) -> None:
     denied."""
     action_run = run_actions(world, ESCAPE.items(), approval=approval)
     assert [action_run.finished[step].status for step in ("in", "out", "shell")] == ["denied"] * 3
-    assert f"would change approval={approval} to yolo" in action_run.why("out")
+    assert f"would change the approval mode from {approval} to yolo" in action_run.why("out")
     assert not (world.cwd / "escaped.txt").exists()
     assert (world.cwd / "plan.md").exists() == (approval == "auto_edit")
 

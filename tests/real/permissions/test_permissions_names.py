@@ -76,7 +76,9 @@ def test_only_commands_with_an_allowed_prefix_run(world: Any) -> None:
     assert _statuses(action_run) == {**dict.fromkeys(allowed, "ok"), **dict.fromkeys(NOT_ALLOWED, "denied")}
     assert not (world.cwd / MADE_FILE).exists()
     assert "a part of the command is not in allow_commands" in action_run.why("and")
-    assert "the command has a redirection, and file_write is not allowed" in action_run.why("redirection")
+    assert "the command redirects its input or output, but file_write is not allowed" in action_run.why(
+        "redirection"
+    )
 
 
 def test_an_allowed_name_among_the_arguments_allows_nothing(world: Any) -> None:

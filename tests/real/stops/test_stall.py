@@ -160,7 +160,7 @@ def test_a_cli_that_a_signal_has_stopped(world: Any, gateway: str) -> None:
     stalled = StalledRun(world, on_event=stop, gateway=gateway, grace=0.5)
     (started,) = (one for one in stalled.events if isinstance(one, geminids.Started))
     assert (stalled.first.cause, stalled.first.pid) == ("stopped", started.pid)
-    assert f"continue it with `kill -CONT {started.pid}`" in stalled.message
+    assert f"To continue it, run `kill -CONT {started.pid}`" in stalled.message
 
 
 @deep
@@ -184,11 +184,12 @@ def test_an_api_that_does_not_answer(world: Any, gateway: str) -> None:
     if gateway == "on":
         assert (stalled.first.request, stalled.first.model is None) == (1, False)
         assert re.search(
-            rf"request 1 to {stalled.first.model} was sent [3-5] s ago, no byte yet", stalled.message
+            rf"request 1 to {stalled.first.model} was sent [3-5] s ago; no data has arrived yet",
+            stalled.message,
         )
     else:
         port = world.gateway.url.rpartition(":")[2].strip("/")
-        assert f"the CLI has a connection to 127.0.0.1:{port} open" in stalled.message
+        assert f"the CLI has an open connection to 127.0.0.1:{port}" in stalled.message
     assert -0.5 < stalled.delay < 2
 
 
@@ -201,7 +202,7 @@ def test_an_answer_that_stops(world: Any, gateway: str) -> None:
     stalled = StalledRun(world, gateway=gateway)
     assert stalled.first.cause == "api"
     if gateway == "on":
-        assert re.search(r"the last byte came [3-5] s ago", stalled.message)
+        assert re.search(r"the last data arrived [3-5] s ago", stalled.message)
     assert -0.5 < stalled.delay < 2
 
 
@@ -215,7 +216,7 @@ def test_a_rate_limited_api(world: Any, gateway: str) -> None:
     stall = stalled.first
     assert (stall.cause, stall.attempt, stall.of, stall.http_status) == ("retry", 1, 10, 429)
     assert stall.next_s is not None and 4 < stall.next_s < 9
-    assert stalled.message.startswith("API retry 1 of 10 after HTTP 429, next in about ")
+    assert stalled.message.startswith("API retry 1 of 10 after HTTP 429, next attempt in about ")
     assert -0.5 < stalled.delay < 2
 
 
@@ -291,7 +292,7 @@ def test_a_permission_request_without_an_answer(world: Any) -> None:
     assert notice.stall is not None
     assert (notice.stall.cause, notice.stall.tool) == ("permission", "run_shell_command")
     assert notice.stall.command == "touch made"
-    assert re.fullmatch(r"waiting [3-5] s for permission: run_shell_command `touch made`", notice.message)
+    assert re.fullmatch(r"waiting for permission for [3-5] s: run_shell_command `touch made`", notice.message)
     assert 0 <= (notice.at - asked.at) / 1000 - AFTER < 2
     assert events[-1].outcome == "success"
 

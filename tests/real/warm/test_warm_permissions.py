@@ -184,7 +184,7 @@ async def test_ask_denies_if_nobody_can_answer(scripted_world: Any) -> None:
     async with geminids.Pool(options) as pool, pool.chat() as chat:
         events, _ = await send(chat, "touch a.txt")
         (tool,) = [one for one in events if isinstance(one, ToolFinished)]
-        assert tool.status == "denied" and "there is nobody to ask" in (tool.error or "")
+        assert tool.status == "denied" and "there is no user to ask" in (tool.error or "")
         assert not (scripted_world.cwd / "a.txt").exists()
     with_callback = await geminids.ask("touch a.txt", options, on_permission=lambda ask: "allow")
     assert with_callback.ok and (scripted_world.cwd / "a.txt").exists()

@@ -312,7 +312,7 @@ def test_a_bug_in_the_journal_code_does_not_fail_the_run(tmp_path: Path, error: 
     assert [(type(event), event.message) for event in emitted] == [
         (
             Notice,
-            f"the CLI's session file is not read any more, some events may be missing: {error.__name__}: no ***",
+            f"cannot read more of the CLI's session file, so some events may be missing: {error.__name__}: no ***",
         )
     ]
     assert not journal.whole

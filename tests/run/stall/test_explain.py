@@ -62,22 +62,22 @@ def shell(command: str, call_id: str = "t") -> ToolStarted:
     [
         (
             request(left=109.0),
-            "waiting for the API: request 3 to gemini-x was sent 31 s ago, no byte yet",
+            "waiting for the API: request 3 to gemini-x was sent 31 s ago; no data has arrived yet",
             "api",
         ),
         (
             request(left=109.0, first=110.0, last=128.0),
-            "waiting for the API: request 3 to gemini-x was sent 31 s ago, the last byte came 12 s ago",
+            "waiting for the API: request 3 to gemini-x was sent 31 s ago; the last data arrived 12 s ago",
             "api",
         ),
         (
             request(left=109.0, attempt=2),
-            "waiting for the API: request 3 to gemini-x (attempt 2) was sent 31 s ago, no byte yet",
+            "waiting for the API: request 3 to gemini-x (attempt 2) was sent 31 s ago; no data has arrived yet",
             "api",
         ),
         (
             request(held_until=160.0, held_why="the limit is 10 requests a minute"),
-            "request 3 to gemini-x is held back for 20 s more: the limit is 10 requests a minute",
+            "request 3 to gemini-x waits 20 s more before it is sent: the limit is 10 requests a minute",
             "held",
         ),
     ],
@@ -98,11 +98,11 @@ def test_the_order_of_causes() -> None:
     in_flight = (request(left=109.0),)
     agent, bash = tool("invoke_agent"), tool("run_shell_command")
     assert explain(Situation(permission=(asked, 110.0), tools=(bash,), requests=in_flight))[0] == (
-        "waiting 30 s for permission: run_shell_command `npm test`"
+        "waiting for permission for 30 s: run_shell_command `npm test`"
     )
     assert explain(Situation(tools=(agent, bash), requests=in_flight))[1].cause == "tool"
     message, stall = explain(Situation(tools=(agent,), requests=in_flight))
-    assert (stall.cause, message.endswith("(for invoke_agent)")) == ("api", True)
+    assert (stall.cause, message.endswith("(for the tool invoke_agent)")) == ("api", True)
     assert explain(Situation(tools=(agent,)))[0] == "tool invoke_agent has been running for 30 s"
 
 
@@ -145,7 +145,7 @@ def test_shells_that_match_no_process() -> None:
     message, stall = explain(situation, bash(7, "echo secret"))
     assert (
         message
-        == "shell tool `echo ***` has been running for 30 s, or a tool that was called with it: `echo +++`"
+        == "shell tool `echo ***` has been running for 30 s, or a command that was called together with it: `echo +++`"
     )
     assert stall.pid is None
     assert explain(Situation(tools=(shell("echo ***"),)), bash(7, "echo secret"))[1].pid == 7
@@ -206,7 +206,7 @@ def test_a_stopped_cli() -> None:
     ):
         message, stall = explain(situation, cli=stopped)
         assert (stall.cause, stall.pid, level_of(stall)) == ("stopped", 1, "warning")
-        assert message.endswith("for 40 s: continue it with `kill -CONT 1`")
+        assert message.endswith("for 40 s. To continue it, run `kill -CONT 1`")
 
 
 def test_a_busy_cli_during_an_answer() -> None:
@@ -226,9 +226,9 @@ def test_cpu_use_of_a_child() -> None:
     before = ProcessSnapshot(139.0, (CLI, ProcessInfo(2, 1, 50.0, "python server.py", 1.0)))
     message, stall = explain(Situation(), ProcessInfo(2, 1, 50.0, "python server.py", 2.0), before=before)
     assert message.startswith(
-        "the CLI (pid 1) has done nothing, while its children work, for 40 s: no connection"
+        "the CLI (pid 1) has done nothing for 40 s, but its child processes are busy: no connection"
     )
-    assert "100 % CPU, children: python server.py (pid 2)" in message
+    assert "100 % CPU, child processes: python server.py (pid 2)" in message
     assert stall.cause == "idle"
 
 
@@ -239,7 +239,7 @@ def test_connections_without_a_gateway() -> None:
     """
     message, stall = explain(Situation(tried=2, attempts=10), peers=("192.0.2.7:443",))
     assert message == (
-        "waiting for an answer for 40 s: the CLI has a connection to 192.0.2.7:443 open (attempt 3)"
+        "waiting for an answer for 40 s: the CLI has an open connection to 192.0.2.7:443 (attempt 3)"
     )
     assert (stall.cause, stall.attempt, stall.of) == ("api", 3, 10)
     assert explain(Situation(tried=10, attempts=10), peers=("192.0.2.7:443",))[1].attempt is None

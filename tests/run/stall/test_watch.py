@@ -114,7 +114,7 @@ def test_a_shell_with_children(fake_cli: Any) -> None:
     assert (stall.cause, stall.tool) == ("tool", "run_shell_command")
     assert stall.cpu is not None and stall.cpu < 10
     assert [child.command for child in stall.children] == ["sleep 300"]
-    assert f"pid {stall.pid}, no CPU, children: sleep 300 (pid " in stalls(events)[0].message
+    assert f"pid {stall.pid}, no CPU, child processes: sleep 300 (pid " in stalls(events)[0].message
     assert not any(secret.encode() in encode_event(event) for event in events)
 
 
@@ -140,7 +140,7 @@ def test_a_retry_that_stderr_reports(fake_cli: Any) -> None:
     options = fake_cli(body, stall_after=1, model="flash")
     events = collect_events(options, max_stalls=2, reported=Path(options.cwd, "reported"))
     first, second = stalls(events)
-    assert re.fullmatch(r"API retry 3 of 10 after HTTP 429, next in about (9|10|11) s", first.message)
+    assert re.fullmatch(r"API retry 3 of 10 after HTTP 429, next attempt in about (9|10|11) s", first.message)
     stall = first.stall
     assert (stall.cause, stall.attempt, stall.of, stall.http_status) == ("retry", 3, 10, 429)
     assert 8.5 < stall.next_s < 12

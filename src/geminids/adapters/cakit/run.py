@@ -86,7 +86,10 @@ def _open(prompt: str, options: Options | None, fields: dict[str, Any], files: R
     """Create a run that writes the CLI's output to `files`, but do not start it yet. Raises
     `OptionsError` if an option is invalid or `on_permission` is set."""
     if fields.get("on_permission") is not None:
-        problem = "cannot be used here: a process that asks for permission does not print its output"
+        problem = (
+            "cannot be used for a record: a CLI that can ask for permission does not print "
+            "the output that a record needs"
+        )
         raise OptionsError([("on_permission", problem)])
     if options is None:
         fields = {"approval": "yolo", **fields}

@@ -222,7 +222,9 @@ def _signed_in(check: AdapterCheck) -> AdapterCheck:
     """
     if check.code != _NO_KEY or check.level != "error":
         return check
-    return AdapterCheck(code=check.code, level="info", message=f"{check.message}; but the probe signed in")
+    return AdapterCheck(
+        code=check.code, level="info", message=f"{check.message}; but the probe (a test run) could sign in"
+    )
 
 
 async def _probe(options: Options) -> AdapterCheck:

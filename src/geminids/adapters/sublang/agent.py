@@ -134,7 +134,8 @@ class _Run:
         event = self.feed.take()
         if not isinstance(event, AgentEvent):
             return self._failed(
-                "ADAPTER_ERROR", f"the adapter yielded a {type(event).__name__}, which is not an event"
+                "ADAPTER_ERROR",
+                f"the adapter yielded an object of type {type(event).__name__}, which is not an event",
             )
         self._maker.note(event)
         if event.type != "done":
@@ -249,7 +250,7 @@ class AgentInstance:
         if self._active is not None:
             raise GeminidsError(
                 f"{self.role or self.adapter.agent} is already running",
-                hint="Read that run to its end, or create another instance.",
+                hint="Read all events of that run first, or create another instance.",
             )
         self._active = this_run = object()
         merged = merge_options(self.defaults, options, self._token)

@@ -12,7 +12,7 @@ from geminids.gemini.tools import known_as, tools_with
 
 __all__ = ["NOBODY", "Denials"]
 
-NOBODY = "the adapter has no on_permission"
+NOBODY = "the adapter has no on_permission callback"
 _LEVELS = {"file_write": "file_write", "shell_execute": "shell", "network_access": "network"}
 
 
@@ -59,5 +59,5 @@ class Denials:
             if level == "deny":
                 return f"permissions.{field} is deny"
             if level == "ask" and not self._can_ask and not is_named:
-                return f"permissions.{field} is ask, and {NOBODY}"
+                return f"permissions.{field} is ask, but {NOBODY}"
         return None

@@ -118,7 +118,7 @@ class GeminiAdapter:
                 if allows_writes:
                     return PermissionAnswer("allow", "rule", "the file is in permissions.writable_paths")
             if callback is None:
-                return PermissionAnswer("deny", "rule", f"{request.tool} needs permission, and {NOBODY}")
+                return PermissionAnswer("deny", "rule", f"{request.tool} needs permission, but {NOBODY}")
             answer = callback(request)
             return await answer if inspect.isawaitable(answer) else answer
 

@@ -90,7 +90,8 @@ def _load(entry: EntryPoint) -> AgentAdapter:
         raise GeminidsError(f"cannot load the adapter {entry.name!r} ({entry.value}): {why}") from error
     if not _is_adapter(adapter) or adapter.agent != entry.name:
         raise GeminidsError(
-            f"the entry point {entry.name!r} ({entry.value}) is not an adapter, or its `agent` has another name",
+            f"the entry point {entry.name!r} ({entry.value}) is not an adapter, "
+            "or the name in its attribute `agent` is different",
             hint=_ADAPTER_HINT,
         )
     checked: AgentAdapter = adapter

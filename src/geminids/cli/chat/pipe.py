@@ -133,7 +133,7 @@ def _warn(events: list[Event] | tuple[Event, ...]) -> None:
         elif isinstance(event, Finished):
             for decision in event.decisions:
                 if decision.decision == "deny":
-                    why = one_line(decision.reason or "nobody could be asked")
+                    why = one_line(decision.reason or "there was no user to ask")
                     click.echo(f"geminids: denied {one_line(decision.what)}: {why}", err=True)
 
 

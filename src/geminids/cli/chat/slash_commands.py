@@ -93,7 +93,9 @@ class Commands:
         method = getattr(self, f"_do_{name}", None) if name.isalpha() else None
         if method is None:
             shown = one_line(word, 60)
-            return [Text(f"unknown command {shown}; see /help, or type /{shown} to send it to the agent")]
+            return [
+                Text(f"unknown command {shown}; see /help, or type /{shown} to send {shown} to the agent")
+            ]
         try:
             return list(method(rest))
         except GeminidsError as error:

@@ -155,11 +155,11 @@ def check_format_flags(
     `flag` is the flag that selects the format. The error message contains its name.
     """
     if partial and output != "claude":
-        raise click.UsageError(f"--partial works only with {flag} claude.")
+        raise click.UsageError(f"--partial works only together with `{flag} claude`.")
     if strict and output != "record":
-        raise click.UsageError(f"--strict works only with {flag} record.")
+        raise click.UsageError(f"--strict works only together with `{flag} record`.")
     if record_dir is not None and output != "record":
-        raise click.UsageError(f"--record-dir works only with {flag} record.")
+        raise click.UsageError(f"--record-dir works only together with `{flag} record`.")
 
 
 def _asker(options: Options, output: str) -> Asker | None:

@@ -154,7 +154,8 @@ def _cli(gemini: str | None) -> Gemini | None:
         if gemini is not None:
             raise
         click.echo(
-            "geminids: no Gemini CLI found; listing the skills that the newest release would use", err=True
+            "geminids: no Gemini CLI was found: this list shows the skills that the newest release would use",
+            err=True,
         )
         return None
 

@@ -60,7 +60,7 @@ def _parse_day(ctx: click.Context, param: click.Parameter, value: str | None) ->
         return date.fromisoformat(value)
     except (ValueError, OverflowError):
         raise click.UsageError(
-            f"--{param.name}: {value!r} is not a day; use 2026-11-16, or 7d for the last seven days"
+            f"--{param.name}: {value!r} is not a day; use a date such as 2026-11-16, or 7d for the last seven days"
         ) from None
 
 
@@ -78,7 +78,9 @@ def _parse_project(ctx: click.Context, param: click.Parameter, value: str | None
     try:
         return None if value is None else os.path.abspath(value)
     except OSError:
-        raise click.UsageError(f"--project: {value}: the current folder no longer exists") from None
+        raise click.UsageError(
+            f"--project: {value} is a relative path, but the current folder no longer exists"
+        ) from None
 
 
 @click.command()

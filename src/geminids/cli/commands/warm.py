@@ -50,7 +50,7 @@ def status(as_json: bool) -> int:
     if not link.is_ours:
         link.close()
         raise GeminidsError(
-            f"the warm process (pid {link.pid}) belongs to geminids {link.hello.version}, another version",
+            f"the warm process (pid {link.pid}) was started by another version of geminids ({link.hello.version})",
             hint="The next `geminids run --warm` replaces it; `geminids warm stop` ends it.",
         )
     owner = _request(link, StatusRequest())
@@ -87,7 +87,7 @@ def stop() -> int:
         return 0
     if not _wait_until_gone(ended.pid):
         return _kill(place, ended.pid)
-    runs = f", and {_count(ended.runs, 'run')} with it" if ended.runs else ""
+    runs = f", and stopped {_count(ended.runs, 'run')}" if ended.runs else ""
     processes = ", ".join(map(str, ended.processes))
     clis = f", with {_count(len(ended.processes), 'CLI')} ({processes})" if ended.processes else ""
     click.echo(f"Ended process {ended.pid}{clis}{runs}.")
@@ -135,7 +135,7 @@ def _show(owner: OwnerStatus) -> None:
         memory = f"{cli.memory / 1e6:.0f} MB"
         click.echo(f"  {cli.pid}  Gemini CLI {cli.version}  {state}  {_count(cli.turns, 'turn')}  {memory}")
     if owner.ends_in is not None:
-        click.echo(f"It ends in {owner.ends_in:.0f} s, unless a run starts.")
+        click.echo(f"The process ends in {owner.ends_in:.0f} s, unless a run starts.")
 
 
 def _end_other(link: Link) -> int:
@@ -180,7 +180,10 @@ def _signal(pid: int, number: signal.Signals, description: str) -> int:
     except OSError as error:
         raise GeminidsError(f"cannot end process {pid}: {error.strerror}") from None
     if not _wait_until_gone(pid):
-        raise GeminidsError(f"process {pid} does not end", hint=f"End it with `kill -9 {pid}`.")
+        raise GeminidsError(
+            f"process {pid} received {number.name}, but did not end within {_TIMEOUT:.0f} s",
+            hint=f"End it with `kill -9 {pid}`.",
+        )
     click.echo(f"Ended process {pid}{description}.")
     return 0
 

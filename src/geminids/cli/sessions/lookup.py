@@ -173,7 +173,7 @@ def _message_id(at: str, ids: Iterable[str], session: str) -> str:
         several = ", ".join(matches[:5])
         raise SessionError(
             f"{at} is ambiguous: the ids of {len(matches)} messages begin with it: {several}",
-            hint="Use more characters of the id.",
+            hint="Use more characters of the message id.",
         )
     raise SessionError(
         f"the session {session} has no message {at[:100]}",

@@ -71,7 +71,7 @@ def _check_file(status: os.stat_result, path: str) -> None:
     if status.st_size > _MAX_SIZE:
         raise KeyProblem(
             f"the key file {path} is too large for a key ({status.st_size} bytes)",
-            hint="Put only the API key into it, on one line.",
+            hint="Put only the API key into this file, on one line.",
         )
 
 
@@ -85,14 +85,16 @@ def _key_in(text: str, path: str) -> str:
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     if not lines:
-        raise KeyProblem(f"the key file {path} is empty", hint="Put only the API key into it, on one line.")
+        raise KeyProblem(
+            f"the key file {path} is empty", hint="Put only the API key into this file, on one line."
+        )
     named = {match[1]: _unquoted(match[2]) for line in lines if (match := _NAMED.fullmatch(line))}
     if _USUAL_NAME in named:
         return named[_USUAL_NAME]
     if len(lines) > 1:
         raise KeyProblem(
             f"the key file {path} has {len(lines)} lines, but none of them begins with `{_USUAL_NAME}=`",
-            hint="Put only the API key into it, on one line.",
+            hint="Put only the API key into this file, on one line.",
         )
     return next(iter(named.values()), lines[0])
 
@@ -105,7 +107,7 @@ def _unquoted(value: str) -> str:
 def _from_keyring(place: str) -> str:
     service, slash, user = place.rpartition("/")
     if not (slash and service and user):
-        raise KeyProblem("a key in the keyring must be named as `keyring:SERVICE/USER`")
+        raise KeyProblem("to use a key from the keyring, write `keyring:SERVICE/USER`")
     try:
         import keyring  # imported late: it is optional, and its import searches for backends
     except ImportError:
@@ -119,13 +121,13 @@ def _from_keyring(place: str) -> str:
         # The message comes from a keyring backend and may contain the key: do not show or log it.
         _log.warning("the keyring failed with %s", type(error).__name__)
         raise KeyProblem(
-            f"the keyring cannot be read for {service}/{user}: {type(error).__name__}",
+            f"cannot read the key {service}/{user} from the keyring: {type(error).__name__}",
             hint="Check that a keyring exists and is unlocked (`python -m keyring diagnose`), or use `file:PATH`.",
         ) from None
     if key is None:
         raise KeyProblem(
             f"the keyring has no entry for {service}/{user}",
-            hint=f"Add it with `python -m keyring set {service} {user}`.",
+            hint=f"Add the key with `python -m keyring set {service} {user}`.",
         )
     return _checked(key.strip(), f"the keyring's entry {service}/{user}")
 

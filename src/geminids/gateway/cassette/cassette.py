@@ -132,7 +132,7 @@ class _Reader:
         elif isinstance(line, (SystemLine, ToolsLine)):
             self._values[line.id] = line.value
         else:
-            raise _BrokenReference("it is a second header")
+            raise _BrokenReference("the cassette already has a header")
 
     def _exchange(self, line: ExchangeLine) -> Exchange:
         request = line.request
@@ -176,5 +176,5 @@ class _Reader:
 
 def _look_up(values: Mapping[str, Any], name: str) -> Any:
     if name not in values:
-        raise _BrokenReference(f"it refers to the id {name}, which no earlier line has")
+        raise _BrokenReference(f"it refers to the id {name}, but no earlier line has this id")
     return values[name]

@@ -129,7 +129,8 @@ class Replaying:
         differs = " and ".join(now.differs(self._recorded[matching[0]]))
         made = f" (recorded with CLI {self._cassette.header.cli})" if self._cassette.header.cli else ""
         self._remark(
-            f"answered a request that differs from the cassette{made} in its {differs}; the conversation is the same"
+            f"a request differs from the cassette{made} in its {differs}, but its conversation is the same: "
+            "sent the recorded answer"
         )
         return matching[0]
 
@@ -183,7 +184,7 @@ class Replaying:
         description = {"count": "a count of tokens", "generate": "a utility request of the CLI"}.get(
             request.method, f"a request to {request.path.partition('?')[0]}"
         )
-        self._remark(f"{description} is not in the cassette: answered with a default reply")
+        self._remark(f"{description} is not in the cassette: sent a default reply")
         return parts_of(reply, request)
 
     def _mismatch(self, now: NormalizedRequest) -> Mismatch:
@@ -197,7 +198,9 @@ class Replaying:
         at = nearest(now, [self._recorded[at] for at in free])
         if at is None:
             reason = (
-                f"all its answers have already been replayed (requests: {count})" if count else "it is empty"
+                f"all recorded answers have already been replayed (requests: {count})"
+                if count
+                else "the cassette is empty"
             )
             return Mismatch(f"a request is not in the cassette {name}: {reason}", _HINT)
         number = self._cassette.exchanges[free[at]].n

@@ -313,7 +313,8 @@ def _impersonated(info: dict[str, Any]) -> Any:
     if account is None or not isinstance(source, dict) or not isinstance(source.get("type"), str):
         raise GeminidsError(
             "the credentials name no service account to impersonate, or have no source credentials",
-            hint="Create them again: `gcloud auth application-default login --impersonate-service-account=ACCOUNT`.",
+            hint="Create the credentials again: "
+            "`gcloud auth application-default login --impersonate-service-account=ACCOUNT`.",
         )
     return impersonated_credentials.Credentials(
         source_credentials=_credentials_of(source),

@@ -54,5 +54,5 @@ def read_credentials_file(path: Path) -> dict[str, Any]:
     except ValueError:
         raise GeminidsError(f"the credentials file {path} is not JSON", hint=LOGIN_HINT) from None
     if not isinstance(info, dict) or not isinstance(info.get("type"), str):
-        raise GeminidsError(f"the credentials file {path} has no type (the field `type`)", hint=LOGIN_HINT)
+        raise GeminidsError(f"the credentials file {path} has no field `type`", hint=LOGIN_HINT)
     return info

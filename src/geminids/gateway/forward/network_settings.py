@@ -143,7 +143,7 @@ def _proxy(url: str) -> Proxy:
     if address is None:
         raise GeminidsError(
             f"the proxy URL is not valid: {_without_password(url)}",
-            hint="HTTPS_PROXY must be an http or https URL; the CLI does not support SOCKS proxies either.",
+            hint="HTTPS_PROXY must be an http or https URL; SOCKS proxies are not supported.",
         )
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if not parts.username:

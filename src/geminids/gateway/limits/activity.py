@@ -292,7 +292,7 @@ def _repeated(exchange: _TrackedRequest, previous: _TrackedRequest) -> list[Find
     number, model = exchange.number, exchange.fingerprint.model
     if previous.failed and model != previous.fingerprint.model:
         failed = f"request {previous.number} to {previous.fingerprint.model}"
-        text = f"request {number} falls back to {model}: {failed} failed"
+        text = f"request {number} uses the fallback model {model}, because {failed} failed"
         return [Finding("fallback", number, text)]
     if previous.failed:
         return []  # this is a retry, which the gateway reports elsewhere

@@ -102,7 +102,7 @@ class Gateway:
         """
         if self._socket is not None:
             raise GeminidsError(
-                "this gateway is already started", hint="Create a new Gateway for each start."
+                "this gateway has already been started", hint="Create a new Gateway for each start."
             )
         listener: socket.socket | None = None
         try:
@@ -217,7 +217,9 @@ class Gateway:
     @property
     def port(self) -> int:
         if self._port is None:
-            raise GeminidsError("this gateway is not started", hint="Call `start()`, or use a `with` block.")
+            raise GeminidsError(
+                "this gateway has not been started", hint="Call `start()`, or use a `with` block."
+            )
         return self._port
 
     @property

@@ -135,7 +135,7 @@ def uninstall(version: str, *, places: Places | None = None) -> None:
     if _exact(spec) is None or not folder.is_dir():
         versions = ", ".join(gemini.version or "" for gemini in installed(places))
         hint = f"Installed: {versions}." if versions else "Nothing is installed."
-        raise ToolchainError(f"Gemini CLI {spec} is not installed by geminids", hint=hint)
+        raise ToolchainError(f"geminids has not installed Gemini CLI {spec}", hint=hint)
     with _as_install_errors(places), _lock(places, spec, _ignore), _staging_folder(places, "remove") as work:
         folder.rename(work / "old")  # atomic: no other process sees a partial install
 
@@ -179,7 +179,9 @@ def _verify(tree: Path, version: str, node: Node, places: Places, environ: Mappi
     package = package_in(tree / "node_modules" / PACKAGE)
     if package is None or package.version != version:
         installed_version = f"version {package.version}" if package else "an incomplete package"
-        raise InstallFailed(f"npm installed {installed_version} for {PACKAGE}@{version}", hint="Try again.")
+        raise InstallFailed(
+            f"npm installed {installed_version} instead of {PACKAGE}@{version}", hint="Try again."
+        )
     printed = probe_version((str(node.path), str(package.entry)), places, environ)
     if printed != version:
         message = (

@@ -33,7 +33,7 @@ _HINTS = (
     ),
     ("E401|E403|ENEEDAUTH", "npm's registry rejects the login; check your .npmrc."),
     ("ENOSPC", "The disk is full: free some space."),
-    ("EACCES|EPERM|EROFS", "A folder cannot be written; set GEMINIDS_HOME to use another one."),
+    ("EACCES|EPERM|EROFS", "npm cannot write to a folder; set GEMINIDS_HOME to another folder."),
 )
 
 
@@ -80,7 +80,9 @@ def npm_for(node: Node, work: Path, environ: Mapping[str, str]) -> Npm:
             path = os.path.join(entry, name)
             if os.path.isabs(entry) and os.access(path, os.X_OK):
                 return Npm((path,), dict(environ), work)
-    raise InstallFailed("No npm on PATH", hint="Run: geminids install --node=managed (includes npm).")
+    raise InstallFailed(
+        "npm was not found on PATH", hint="Run: geminids install --node=managed (includes npm)."
+    )
 
 
 def check_spec(spec: str) -> str:

@@ -174,7 +174,7 @@ def _wanted(wanted: str, environ: Mapping[str, str], places: Places) -> Gemini:
             return _gemini(package, find_node(places, environ=environ))
     versions = ", ".join(package.version for package in packages)
     looked = [f"{places.releases}: {versions or 'nothing installed'}"]
-    message = f"Gemini CLI {wanted} is not installed by geminids"
+    message = f"geminids has not installed Gemini CLI {wanted}"
     raise CliMissing(message, hint=f"Run: geminids install {wanted}", looked=looked)
 
 

@@ -111,7 +111,10 @@ class StderrReader:
         """
         notices = self._end_attempt()
         if self._omitted:
-            text = f"{self._omitted} more lines on stderr; a failure's stderr_tail has the last of them"
+            text = (
+                f"{self._omitted} more lines on stderr; "
+                "if the run fails, the failure contains the last of them (stderr_tail)"
+            )
             notices.append(StderrNotice("info", "stderr_more", text))
         return notices
 

@@ -97,7 +97,11 @@ def _denies(permissions: Permissions, approval: Approval, warm: bool) -> Iterato
         # If a headless run leaves plan mode, it changes to `yolo` without asking
         # (core/src/tools/exit-plan-mode.ts, getAllowApprovalMode). So a run that may only read
         # could enter plan mode, leave it, and then do anything.
-        reason = "the approval mode cannot be changed" if warm else f"approval={approval} cannot be changed"
+        reason = (
+            "the approval mode cannot be changed"
+            if warm
+            else f"the approval mode {approval} cannot be changed"
+        )
         by_reason[reason] = ["exit_plan_mode", "enter_plan_mode"]
     for why, tools in by_reason.items():
         yield Rule(tools=tuple(tools), decision="deny", priority=DENY, message=why)

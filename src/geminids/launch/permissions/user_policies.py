@@ -134,7 +134,7 @@ def _tables(file: Path, content: Table, name: str) -> list[Table]:
     for number, table in enumerate(tables, 1):
         problem = _problem(table, name) if isinstance(table, dict) else "is not a table"
         if problem:
-            raise SettingsProblem(f"the policy {file} is not valid: its {name} {number} {problem}")
+            raise SettingsProblem(f"the policy {file} is not valid: {name} number {number} {problem}")
     return tables
 
 

@@ -222,7 +222,7 @@ class Verdicts(msgspec.Struct, frozen=True):
         if denied:
             return denied
         if tool in ("enter_plan_mode", "exit_plan_mode") and self.approval != "yolo":
-            return f"{tool} would change approval={self.approval} to yolo"
+            return f"{tool} would change the approval mode from {self.approval} to yolo"
         if any(fits(name, rule) for name in known_as(tool) for rule in self.users):
             return f"{tool} is denied by the user's own policies or settings"
         return None
@@ -262,14 +262,14 @@ class Verdicts(msgspec.Struct, frozen=True):
         if not {*"<>"} & {*command} or (by_commands and not begins):
             return None
         denied = permissions.file_write != "allow" if by_commands else is_denied(permissions, "file_write")
-        return "the command has a redirection, and file_write is not allowed" if denied else None
+        return "the command redirects its input or output, but file_write is not allowed" if denied else None
 
     def _not_in_this_mode(self, tool: str, row: BuiltIn | None, capability: str | None) -> str | None:
         if row is None and capability is None:
             return None  # an unknown tool: it may not exist
         if row is not None and row.level == "never":
             transport = "a warm process" if self.warm else "a headless run"
-            return f"{tool} needs a person, and {transport} has none"
+            return f"{tool} needs a user who answers, but {transport} has no user"
         if self.approval == "plan":
             return f"approval=plan does not allow {tool}"
         remedy = f"allow {capability}" if capability else f"add {tool} to allow_tools"
@@ -291,8 +291,8 @@ def is_asking(permissions: Permissions, asks: bool) -> bool:
 
 def _why_denied(capability: str, power: str, *, warm: bool) -> str:
     if power == "ask":
-        nobody = "there is nobody to ask" if warm else "a headless run cannot ask"
-        return f"{capability} needs permission, and {nobody}"
+        nobody = "there is no user to ask" if warm else "a headless run cannot ask for it"
+        return f"{capability} needs permission, but {nobody}"
     return f"{capability} is denied by the permissions of this run"
 
 

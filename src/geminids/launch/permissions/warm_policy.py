@@ -120,7 +120,7 @@ def _deny_agents(agents: Sequence[str], *, may_ask: bool) -> Iterator[Rule]:
             agent=name,
             decision="deny",
             priority=DENY,
-            message=f"build files need permission, and {why}",
+            message=f"build files need permission, but {why}",
         )
 
 
@@ -154,7 +154,7 @@ def _rest() -> Iterator[Rule]:
 
 
 def _no_built_in_skills(priority: int, modes: tuple[Approval, ...] = ()) -> Rule:
-    why = "the CLI cannot ask for a built-in skill"
+    why = "the CLI cannot ask for permission to use a built-in skill"
     return Rule(
         tools=("activate_skill",),
         arguments=_BUILT_IN_SKILLS,

@@ -44,7 +44,9 @@ _LONG = "Put long text into a file in the folder, and name the file in the promp
 def check_words(prompt: str, *, may_be_empty: bool = False) -> None:
     """Raise `PromptProblem` if the prompt is not a string, is empty or contains a NUL character."""
     if not isinstance(prompt, str):
-        raise PromptProblem(f"the prompt is a {type(prompt).__name__}, not text", "Pass the prompt as a str.")
+        raise PromptProblem(
+            f"the prompt must be text, but its type is {type(prompt).__name__}", "Pass the prompt as a str."
+        )
     if not prompt.strip() and not may_be_empty:
         raise PromptProblem("the prompt is empty", "Write what the agent should do.")
     if "\0" in prompt:

@@ -122,12 +122,12 @@ def _type_of(option: str, kind: MediaKind | None, path: str, data: bytes) -> Med
             option, path, f"is not {_described(expected)}: it contains {_described(actual)}"
         )
     if kind is not None and (actual is None or actual.kind != kind):
-        problem = f"contains {_described(actual)}; {option} accepts {accepted(kind)}"
+        problem = f"contains {_described(actual)}; the option {option} accepts {accepted(kind)}"
         raise input_file_problem(option, path, problem)
     if actual is None:
         problem = (
             f"cannot be sent: only text and {accepted(None)} can be sent, "
-            f"and this is not text: it {text_problem(data)}"
+            f"and this file is not text: it {text_problem(data)}"
         )
         raise input_file_problem(option, path, problem)
     return actual
@@ -227,7 +227,7 @@ def _place_in_cwd(scratch: str, cwd: Path, names: Sequence[str]) -> _Place:
             # In this folder, our ignore file overrides patterns of the user such as `*.png`.
             return _Place(cwd / name, name, files={".gitignore": b"!*\n"})
     raise PromptProblem(
-        f"the attached files can be copied only to {cwd}, and {pattern} there hides them from Gemini CLI",
+        f"the attached files can be copied only to {cwd}, but the pattern {pattern} there hides them from Gemini CLI",
         f"Run in another folder, or set TMPDIR to a folder outside {cwd}.",
         "bad_option",
     )

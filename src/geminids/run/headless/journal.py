@@ -224,7 +224,7 @@ class Journal:
                 _log.warning("the session file is not read any more", error=error)
                 self._given_up, self._merge.following = True, False
                 problem = self._recorder.redact(f"{type(error).__name__}: {error}")
-                text = f"the CLI's session file is not read any more, some events may be missing: {problem}"
+                text = f"cannot read more of the CLI's session file, so some events may be missing: {problem}"
                 self._merge.add([self._recorder.notice("warning", "journal", text)])
         self._merge.release()
 

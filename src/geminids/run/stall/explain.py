@@ -86,7 +86,7 @@ def _running(tool: ToolStarted, top: ProcessInfo, snapshot: StallSnapshot, look:
         facts.append("stopped by a signal")
     shown, total = children_of(children, snapshot.clean), len(children) + look.uncounted
     if shown:
-        facts.append("children: " + named(shown, total))
+        facts.append("child processes: " + named(shown, total))
     seconds = snapshot.span.wall - max(snapshot.began(tool), top.born)
     words, stall = _shell_words(tool, seconds)
     stall = msgspec.structs.replace(stall, pid=top.pid, cpu=cpu, children=shown, child_count=total)
@@ -115,7 +115,7 @@ def _unseen(shells: Sequence[ToolStarted], snapshot: StallSnapshot) -> Reason:
     words, stall = _shell_words(shells[0], snapshot.span.wall - snapshot.began(shells[0]))
     if len(shells) > 1:
         others = ", ".join(f"`{cut(_command(tool) or tool.title, 60)}`" for tool in shells[1:3])
-        words += f", or a tool that was called with it: {others}"
+        words += f", or a command that was called together with it: {others}"
     return Reason(words, stall)
 
 
@@ -137,7 +137,7 @@ def tool_reason(snapshot: StallSnapshot) -> Reason:
     if server is not None:
         return _in_server(*server, Reason(words, stall), snapshot)
     if look is not None and look.peers and not snapshot.situation.gateway:
-        words += f"; the CLI has a connection to {' and '.join(look.peers[:2])} open"
+        words += f"; the CLI has an open connection to {' and '.join(look.peers[:2])}"
     return Reason(words, stall)
 
 
@@ -269,7 +269,7 @@ def reason_of(snapshot: StallSnapshot) -> Reason | None:
 def _permission(asked: PermissionAsked, since: float, span: Span) -> Reason:
     seconds = max(span.now - since, 0.0)
     shown = cut(asked.command or asked.title)
-    words = f"waiting {time_words(seconds)} for permission: {asked.tool} `{shown}`"
+    words = f"waiting for permission for {time_words(seconds)}: {asked.tool} `{shown}`"
     return Reason(
         words, Stall(cause="permission", since_s=rounded(seconds), tool=asked.tool, command=asked.command)
     )
@@ -282,8 +282,8 @@ def _stopped(look: ProcessSnapshot, span: Span) -> Reason:
     """
     pid = look.processes[0].pid
     words = (
-        f"the CLI (pid {pid}) is stopped by a signal; no output for {time_words(span.seconds)}: "
-        f"continue it with `kill -CONT {pid}`"
+        f"the CLI (pid {pid}) was stopped by a signal; no output for {time_words(span.seconds)}. "
+        f"To continue it, run `kill -CONT {pid}`"
     )
     return Reason(words, Stall(cause="stopped", since_s=rounded(span.seconds), pid=pid))
 
@@ -294,17 +294,21 @@ def _request(request: InFlightRequest, snapshot: StallSnapshot) -> Reason:
     left, until, first = request.left, request.held_until, request.first
     if left is None and until is not None:
         wait = max(until - span.now, 0.0)
-        words = f"{name} is held back for {time_words(wait)} more: {request.held_why}"
+        words = f"{name} waits {time_words(wait)} more before it is sent: {request.held_why}"
         return Reason(words, _of(request, "held", span.now - request.came, next_s=rounded(wait)))
     if first is not None and (busy := _busy(snapshot, _VERY_BUSY_CPU)) is not None:
         return busy  # the answer may have arrived, but the CLI is too busy to read it
     seconds = span.now - (left if left is not None else request.came)
     again = f" (attempt {request.attempt})" if request.attempt > 1 else ""
     last_at = request.last
-    last = "no byte yet" if last_at is None else f"the last byte came {time_words(span.now - last_at)} ago"
-    words = f"waiting for the API: {name}{again} was sent {time_words(seconds)} ago, {last}"
+    last = (
+        "no data has arrived yet"
+        if last_at is None
+        else f"the last data arrived {time_words(span.now - last_at)} ago"
+    )
+    words = f"waiting for the API: {name}{again} was sent {time_words(seconds)} ago; {last}"
     if situation.tools:
-        words += f" (for {situation.tools[0].name})"
+        words += f" (for the tool {situation.tools[0].name})"
     attempt = request.attempt if request.attempt > 1 else None
     return Reason(
         words, _of(request, "api", seconds, attempt=attempt, of=situation.attempts if attempt else None)
@@ -329,7 +333,7 @@ def _retry(failed: Failed, snapshot: StallSnapshot) -> Reason:
         return Reason(words, Stall(cause="held", since_s=since, next_s=rounded(wait)))
     count = "" if failed.attempt is None else f" {failed.attempt}" + (f" of {of}" if of else "")
     why = f"HTTP {failed.http_status}" if failed.http_status else "no answer"
-    when = f"next in about {time_words(wait)}" if wait >= 0.5 else "next at any moment"
+    when = f"next attempt in about {time_words(wait)}" if wait >= 0.5 else "next attempt at any moment"
     stall = Stall(
         cause="retry",
         since_s=since,
@@ -383,7 +387,7 @@ def _connected(look: ProcessSnapshot, peers: tuple[str, ...], snapshot: StallSna
     """
     span = snapshot.span
     words = f"waiting for an answer for {time_words(span.seconds)}: "
-    words += f"the CLI has a connection to {' and '.join(peers[:2])} open"
+    words += f"the CLI has an open connection to {' and '.join(peers[:2])}"
     tried, of = snapshot.situation.tried, snapshot.situation.attempts
     attempt = None if tried is None or (of is not None and tried >= of) else tried + 1
     words += f" (attempt {attempt})" if attempt else ""
@@ -402,14 +406,14 @@ def _nothing(look: ProcessSnapshot, snapshot: StallSnapshot) -> Reason:
     span, pid, below = snapshot.span, look.processes[0].pid, look.processes[1:]
     cpu = cpu_percent(snapshot.before, look, [process.pid for process in look.processes])
     children, total = children_of(below, snapshot.clean), len(below) + look.uncounted
-    connections = "no connection is open" if look.peers is not None else "open connections are unknown"
+    connections = (
+        "no connection is open" if look.peers is not None else "it is unknown whether a connection is open"
+    )
     facts = ["no request is in flight" if snapshot.situation.gateway else connections, *cpu_words(cpu)]
     if children:
-        facts.append("children: " + named(children, total))
+        facts.append("child processes: " + named(children, total))
     since = rounded(span.seconds)
     stall = Stall(cause="idle", since_s=since, pid=pid, cpu=cpu, children=children, child_count=total)
-    did = (
-        "has done nothing" if cpu is None or cpu < _BUSY_CPU else "has done nothing, while its children work,"
-    )
-    words = f"the CLI (pid {pid}) {did} for {time_words(span.seconds)}: {', '.join(facts)}"
+    but = "" if cpu is None or cpu < _BUSY_CPU else ", but its child processes are busy"
+    words = f"the CLI (pid {pid}) has done nothing for {time_words(span.seconds)}{but}: {', '.join(facts)}"
     return Reason(words + (_SHARED if snapshot.own is not None else ""), stall)

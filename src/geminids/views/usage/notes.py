@@ -89,10 +89,10 @@ def _beyond_session_files(total: UsageRow) -> list[str]:
     paragraphs = []
     if total.other_requests:
         amount = _amount(total.other_requests, total.other_tokens, total.other_usd, digits)
-        paragraphs.append(f"Other requests are {outside}: {amount} of the sums above.")
+        paragraphs.append(f"Other requests are {outside}. The sums above include them: {amount}.")
     if total.discarded_requests:
         amount = _amount(total.discarded_requests, total.discarded_tokens, total.discarded_usd, digits)
-        paragraphs.append(f"Discarded requests are {discarded}: {amount} of the sums above.")
+        paragraphs.append(f"Discarded requests are {discarded}. The sums above include them: {amount}.")
     if total.unknown_requests:
         which = count(total.unknown_requests, "request")
         paragraphs.append(

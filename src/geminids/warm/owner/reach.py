@@ -78,7 +78,7 @@ def find_owner(place: OwnerPlace, timeout: float = _GREETING) -> Link | None:
         sock.close()
         hint = "End it with `geminids warm stop`."
         raise GeminidsError(
-            f"the background process for warm runs does not answer within {timeout:g} s", hint=hint
+            f"the background process for warm runs did not answer within {timeout:g} s", hint=hint
         ) from None
     except OSError:
         line = b""

@@ -26,7 +26,7 @@ __all__ = ["PermissionDecider"]
 _log = get_logger("warm")
 
 
-_NOBODY = "there is nobody to ask"
+_NOBODY = "there is no user to ask"
 _MAX_LENGTH = 200
 
 

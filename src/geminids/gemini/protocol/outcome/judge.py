@@ -218,7 +218,7 @@ def _bad_input(evidence: ProcessEvidence) -> Ending:
         return failed(evidence, "session_not_found", message)
     if _ID_TAKEN.search(stderr):
         return failed(evidence, "bad_option", _relevant_line(stderr, _ID_TAKEN))
-    return failed(evidence, "bad_prompt", _relevant_line(stderr) or "the CLI refused its input")
+    return failed(evidence, "bad_prompt", _relevant_line(stderr) or "the CLI rejected its input")
 
 
 def tier_retired(evidence: ProcessEvidence) -> Ending:
