@@ -245,7 +245,9 @@ def test_the_reason_for_the_next_attempt_is_shown_once(events: Any, watch_view: 
         events.notice("warning", "next_attempt", "server: busy; the next attempt starts over, in 1.0 s")
     )
     watched.show(events.started(attempt=2), events.text("no"))
-    watched.show(events.notice("info", "next_attempt", "schema_mismatch: no JSON; asking again in session a"))
+    watched.show(
+        events.notice("info", "next_attempt", "schema_mismatch: no JSON; asking the model again in session a")
+    )
     watched.show(events.started(attempt=3), events.finished(attempts=3, duration_ms=2000))
     assert watched.screen.splitlines()[:8] == [
         "  ! server: busy; the next attempt starts over, in 1.0 s",
@@ -253,7 +255,7 @@ def test_the_reason_for_the_next_attempt_is_shown_once(events: Any, watch_view: 
         "",
         "no",
         "",
-        "  ! schema_mismatch: no JSON; asking again in session a",
+        "  ! schema_mismatch: no JSON; asking the model again in session a",
         "  attempt 3",
         "",
     ]

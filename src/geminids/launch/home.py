@@ -196,8 +196,10 @@ def plan_home(
 ) -> PrivateHome:
     """Plan the private home for these settings: choose its path and contents, but write nothing.
 
-    `files` are further files to write (path in the home → text). `skills` is the result of
-    `skill_links`. If `hides_key` is True, files that may contain the API key are not linked.
+    A private home is the folder that the CLI uses instead of the user's `~/.gemini`. It has links
+    to the files of `source`, the user's home. If `hides_key` is True, files that may contain the
+    API key are not among them. `files` are further files to write (path in the home → text).
+    `skills` is the result of `skill_links`.
 
     The name of the home contains a hash of its contents. So runs with the same contents share a
     home, and other runs use different homes.

@@ -54,9 +54,10 @@ def all_marked() -> Iterator[tuple[psutil.Process, str]]:
 
 
 def marker_of(process: psutil.Process) -> str | None:
-    """Return the value of the environment variable `MARKER` of a process: the marks of the runs
-    that the process belongs to. Return None if the variable is not set. Raises `psutil.Error` or
-    `OSError` if the process has exited or cannot be read.
+    """Return the marks of the runs that a process belongs to, or None if it belongs to no run. A
+    run puts its mark into the environment of its processes, in the variable named by `MARKER`.
+
+    Raises `psutil.Error` or `OSError` if the process has exited or cannot be read.
     """
     for _ in range(_ATTEMPTS):
         environ = process.environ()

@@ -160,7 +160,7 @@ class Retries:
             resume=session_id,
             model=self._models[-1],
             prompt=_ASK_AGAIN.format(problems=lines) if self._schema_sent else schema.instruction(),
-            why=f"schema_mismatch: {summary}; asking again in session {session_id}",
+            why=f"schema_mismatch: {summary}; asking the model again in session {session_id}",
             is_correction=True,
         )
         self._corrections += self._schema_sent

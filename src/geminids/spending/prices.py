@@ -18,10 +18,10 @@ _MILLION = Decimal(1_000_000)
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """The price of one request, by kind of token, in exact dollars.
+    """The price of one request in US dollars, not rounded, for each kind of token.
 
     `cached` is the price of the input from the cache, and `input` the price of the other input.
-    `tool` is the price of the prompts of the API's own tools; they cost as much as input.
+    `tool` is the price of the input that the API adds for its own tools, such as Google Search.
     `thinking` tokens cost as much as output. `source` is `table` if the price comes from the
     caller's price table, or `list` if it comes from the list prices.
     """

@@ -34,7 +34,7 @@ from geminids.warm.permissions.decide import PermissionDecider
 
 __all__ = ["WarmAttempt"]
 
-_AS_TEXT = "a warm process does not run CLI commands: the prompt was sent as plain text"
+_AS_TEXT = "a warm process cannot run a slash command of the CLI: the prompt was sent as plain text"
 
 
 class WarmAttempt:

@@ -75,7 +75,7 @@ class SingleRun:
         """
         reason = why_not_warm(options)
         if reason is None and is_command(prompt) and not options.literal:
-            reason = "a warm process does not run CLI commands"
+            reason = "a warm process cannot run a slash command of the CLI"
         if reason is not None:
             return reason
         try:

@@ -331,7 +331,7 @@ def test_no_secret_is_written_anywhere(shell: Shell) -> None:
         pytest.param("resume", "stored session", marks=pytest.mark.deep),
         pytest.param("folder", "cannot be used", marks=pytest.mark.deep),
         pytest.param("umask", "another umask", marks=pytest.mark.deep),
-        pytest.param("command", "does not run CLI commands", marks=pytest.mark.deep),
+        pytest.param("command", "cannot run a slash command", marks=pytest.mark.deep),
     ],
 )
 def test_a_run_that_cannot_be_warm_is_headless(shell: Shell, case: str, reason: str) -> None:

@@ -143,7 +143,7 @@ def _path_problem(path: Any) -> str | None:
         return "is empty"
     plain = path.replace("\\", "/")
     if plain.startswith("/") or re.match(r"[A-Za-z]:", plain):
-        return f"is {path!r}; use a path relative to the working folder"
+        return f"is the absolute path {path!r}; use a path relative to the working folder"
     if _NOT_IN_PATHS.search(plain):
         return f"is {path!r}; globs, shell and control characters are not allowed"
     parts = plain.removesuffix("/").split("/")

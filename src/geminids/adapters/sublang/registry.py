@@ -75,8 +75,8 @@ class Registry:
         """Return the entry points of the adapters that other packages provide, as a dict with the
         names as keys.
 
-        Adapters that were removed with `unregister` are left out. If a registered adapter has the
-        same name as an entry point, the registered one is used.
+        The dict does not contain adapters that were removed with `unregister`. It may contain the
+        name of a registered adapter; the registry then uses the registered adapter.
         """
         return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in self._removed}
 

@@ -63,7 +63,8 @@ class ErrorMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 class Stats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The duration and the token counts of a run, with the names of the CLI's `result` event.
 
-    `thoughts` (thinking) and `tool` (the prompts of the API's own tools) are additions of geminids.
+    `thoughts` (thinking) and `tool` (input that the API adds for its own tools, such as Google
+    Search) are additions of geminids.
 
     `unknown_requests` is the number of requests whose tokens are not known. The other counts do not
     include these requests.

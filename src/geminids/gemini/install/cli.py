@@ -185,8 +185,8 @@ def _verify(tree: Path, version: str, node: Node, places: Places, environ: Mappi
     printed = probe_version((str(node.path), str(package.entry)), places, environ)
     if printed != version:
         message = (
-            f"Gemini CLI {version} printed {printed or 'no version within 10 seconds'} "
-            f"for `--version` on Node {node.version}"
+            f"Gemini CLI {version} does not work on Node {node.version}: "
+            f"`gemini --version` printed {printed or 'no version within 10 seconds'}"
         )
         hint = "Try again. If it fails again, this release may need another Node: try --node=path."
         raise InstallFailed(message, hint=hint)

@@ -98,9 +98,9 @@ def _denies(permissions: Permissions, approval: Approval, warm: bool) -> Iterato
         # (core/src/tools/exit-plan-mode.ts, getAllowApprovalMode). So a run that may only read
         # could enter plan mode, leave it, and then do anything.
         reason = (
-            "the approval mode cannot be changed"
+            "the agent cannot change the approval mode"
             if warm
-            else f"the approval mode {approval} cannot be changed"
+            else f"the agent cannot change the approval mode, which is {approval}"
         )
         by_reason[reason] = ["exit_plan_mode", "enter_plan_mode"]
     for why, tools in by_reason.items():

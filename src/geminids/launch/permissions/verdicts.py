@@ -174,8 +174,8 @@ class Verdicts(msgspec.Struct, frozen=True):
         Return None if a person must decide. `command` is the shell command of the call; `paths` are
         the files of the call, with links resolved.
 
-        The CLI's own protections (build files, unusual arguments) can make the CLI ask about a call
-        that its rules allow. A person must answer such a request.
+        The CLI also asks about some calls that its rules allow: changes to build files, and
+        commands with unusual arguments. A person must answer such a request.
 
         >>> permissions = Permissions(shell="ask", allow_commands=("ls",))
         >>> Verdicts("default", permissions, asks=True).answer("run_shell_command", "ls -l")

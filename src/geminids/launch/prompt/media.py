@@ -227,7 +227,8 @@ def _place_in_cwd(scratch: str, cwd: Path, names: Sequence[str]) -> _Place:
             # In this folder, our ignore file overrides patterns of the user such as `*.png`.
             return _Place(cwd / name, name, files={".gitignore": b"!*\n"})
     raise PromptProblem(
-        f"the attached files can be copied only to {cwd}, but the pattern {pattern} there hides them from Gemini CLI",
+        f"the attached files would be copied to {cwd}, but the ignore pattern {pattern} of this folder "
+        "hides them from Gemini CLI",
         f"Run in another folder, or set TMPDIR to a folder outside {cwd}.",
         "bad_option",
     )

@@ -173,7 +173,8 @@ def fork(
     messages = _up_to(source, at)
     if not any(message.is_resumable for message in messages):
         raise SessionError(
-            f"the session {source.id} was not copied: the copy would have no message that the CLI can resume"
+            f"the session {source.id} was not copied: the CLI could not resume the copy, because it "
+            "would have no usable message"
         )
     file = Path(source.info.file)
     header = source.header

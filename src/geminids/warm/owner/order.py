@@ -41,7 +41,7 @@ def why_not_served(prompt: str, options: Options) -> str | None:
     if options.leftovers == "keep":
         return "processes that the run leaves running would end with the background process for warm runs"
     if is_command(prompt) and not options.literal:
-        return "a warm process does not run CLI commands"
+        return "a warm process cannot run a slash command of the CLI"
     return why_not_warm(options)
 
 

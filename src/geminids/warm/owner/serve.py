@@ -1,4 +1,5 @@
-"""One connection of a client to the owner daemon, as the daemon handles it.
+"""The daemon's side of one connection. The daemon is the process that keeps CLIs warm, and its
+clients are commands such as `geminids run --warm`.
 
 After the greetings, the connection serves one run, or one other request, such as a request for the
 daemon's status.

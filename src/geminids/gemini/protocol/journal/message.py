@@ -40,7 +40,7 @@ class StoredTokens(msgspec.Struct, frozen=True, gc=False):
     """The numbers of tokens of one API request in a session file. `input` includes `cached`.
     `output` does not include `thoughts`.
 
-    `tool` is the number of tokens in the prompts of the API's own tools.
+    `tool` is the number of input tokens that the API adds for its own tools, such as Google Search.
     """
 
     input: int = 0
