@@ -186,7 +186,7 @@ def test_old_release_is_an_error(machine: Machine) -> None:
             "ok",
             "Vertex AI (GOOGLE_GENAI_USE_VERTEXAI)",
         ),
-        ({"GOOGLE_GENAI_USE_GCA": "true"}, "error", "no login is stored"),
+        ({"GOOGLE_GENAI_USE_GCA": "true"}, "error", "has no stored login"),
         ({"GOOGLE_GENAI_USE_GCA": "true", "GOOGLE_CLOUD_ACCESS_TOKEN": KEY}, "warning", "2026-06-18"),
         ({"GEMINI_CLI_USE_COMPUTE_ADC": "true"}, "ok", "default credentials"),
     ],

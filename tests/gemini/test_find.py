@@ -361,5 +361,5 @@ def test_a_tag_is_never_a_file(machine: Machine, monkeypatch: pytest.MonkeyPatch
     program.write_text("#!/bin/sh\ntouch ran\n")
     program.chmod(0o755)
     monkeypatch.chdir(machine.home)
-    assert "nightly is not installed" in str(find_error(machine, "nightly"))
+    assert "has not installed Gemini CLI nightly" in str(find_error(machine, "nightly"))
     assert not (machine.home / "ran").exists()

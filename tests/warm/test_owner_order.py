@@ -58,7 +58,7 @@ def test_every_path_becomes_absolute() -> None:
         ("hello", {"approval": "yolo", "max_turns": 3, "offline": True}, None),
         ("/usr/bin is where?", {}, None),
         ("/help", {"literal": True}, None),
-        ("/help", {}, "commands"),
+        ("/help", {}, "slash command"),
         ("hello", {"resume": "latest"}, "stored session"),
         ("hello", {"session_id": "x"}, "id of a new session"),
         ("hello", {"telemetry": True}, "telemetry"),

@@ -203,7 +203,7 @@ def test_a_picture_with_a_resource_is_a_resource(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "message"), [("", "empty"), (" \n", "empty"), ("a\0b", "NUL"), (None, "not text")]
+    ("prompt", "message"), [("", "empty"), (" \n", "empty"), ("a\0b", "NUL"), (None, "must be text")]
 )
 def test_an_invalid_prompt_is_refused(prompt: Any, message: str) -> None:
     """An invalid prompt is refused before anything is sent, with a hint."""

@@ -283,7 +283,7 @@ def test_only_a_record_has_files(tmp_path: Path, words: tuple[str, ...], flag: b
     """`--record-dir` with another format is bad usage and creates no folder."""
     done = _geminids(*words, "--record-dir", tmp_path / "x")
     assert done.returncode == 2
-    assert b"--record-dir works only with " + flag + b" record" in done.stderr
+    assert b"--record-dir works only together with `" + flag + b" record`" in done.stderr
     assert not (tmp_path / "x").exists()
 
 

@@ -111,7 +111,7 @@ def test_an_option_of_another_format_is_refused(fake_cli: Any, words: tuple[str,
     """An option that the format does not have is refused before anything starts."""
     done = _run(_argv(fake_cli("out(INIT + DONE)"), "hello", *words))
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"works only with" in done.stderr
+    assert b"works only together with" in done.stderr
 
 
 def test_a_closed_pipe_ends_the_run(fake_cli: Any) -> None:

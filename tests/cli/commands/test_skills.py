@@ -111,7 +111,7 @@ def test_list_without_a_cli(user: User) -> None:
     _write_skill(user.home / ".gemini/skills/yours", "yours")
     done = user.call("list", GEMINI_CLI_PATH="", PATH="/nonexistent")
     assert done.returncode == 0 and "yours" in done.stdout
-    assert "no Gemini CLI found" in done.stderr
+    assert "no Gemini CLI was found" in done.stderr
     assert user.call("list", "--gemini=0.0.1").returncode != 0
 
 

@@ -268,7 +268,8 @@ def test_the_request_log(full: Machine) -> None:
     assert [after[name] for name in names] == [4, 200, 2, 200, 2] and report["basis"] == "estimate"
     words = " ".join(full.output().split())
     assert "OTHER DISCARDED" in words
-    assert "loop checks): 4 requests, 200 tokens" in words and "did not use: 2 requests, 200 tokens" in words
+    assert "loop checks). The sums above include them: 4 requests, 200 tokens" in words
+    assert "did not use. The sums above include them: 2 requests, 200 tokens" in words
     assert "2 requests ended before the API reported the tokens" in words
     assert full.json("--home", "user")["total"]["other_requests"] == 2
     assert full.json("--project", "/repo/gone")["total"]["discarded_requests"] == 1

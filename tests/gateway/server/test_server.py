@@ -455,7 +455,7 @@ def test_close_before_start() -> None:
     gateway.close()
     gateway.start().close()
     assert gateway.errors == []
-    with pytest.raises(GeminidsError, match="already started"):
+    with pytest.raises(GeminidsError, match="already been started"):
         gateway.start()
 
 
@@ -467,7 +467,7 @@ def test_port_in_use() -> None:
 
 def test_not_started() -> None:
     """The address of a gateway that was not started raises an error."""
-    with pytest.raises(GeminidsError, match="not started"):
+    with pytest.raises(GeminidsError, match="not been started"):
         _ = Gateway().url
 
 

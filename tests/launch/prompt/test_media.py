@@ -307,7 +307,7 @@ def test_files_are_staged_in_the_working_folder_as_a_last_resort(
     places = Places(tmp_path / "c, d")
     options = Options(images=(write_file("a.png", PNG),))
     if prefix is None:
-        with pytest.raises(PromptProblem, match=r"copied only to .*'\*' of \.gitignore"):
+        with pytest.raises(PromptProblem, match=r"would be copied to .*'\*' of \.gitignore"):
             attach(options, str(work), places)
     else:
         attachments = attach(options, str(work), places)

@@ -137,8 +137,8 @@ def test_the_users_rules_keep_their_order(world: Any, first: str) -> None:
     ("text", "message"),
     [
         ("[[rule]\n", "cannot be read"),
-        (DENY.format(100).replace("deny", "denny"), "its rule 1 has a decision that is not one of"),
-        (DENY.format(100) + DENY.format(1000), "its rule 2 has a priority that is not a whole number"),
+        (DENY.format(100).replace("deny", "denny"), "rule number 1 has a decision that is not one of"),
+        (DENY.format(100) + DENY.format(1000), "rule number 2 has a priority that is not a whole number"),
     ],
     ids=["toml", "decision", "priority"],
 )
