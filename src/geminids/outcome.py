@@ -35,6 +35,10 @@ FailureKind = Literal[
     "bad_option",
     "schema_mismatch",
     "protocol",
+    "timed_out",
+    "max_turns",
+    "over_budget",
+    "interrupted",
 ]
 
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
@@ -53,7 +57,10 @@ EXIT_CODES: dict[str, int] = {
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a run failed.
+    """Why a run did not succeed.
+
+    The last four kinds have the names of their outcomes: you, or a limit that you set, ended the
+    run. The other kinds belong to the outcome `failed`.
 
     `retryable` says whether a retry can help. `retry_after` is the number of seconds to wait before
     the retry; None if it is not known. `hint` says what to do. `stderr_tail` is the end of what the

@@ -218,7 +218,7 @@ def test_waiting_and_remarks_are_notices(observed: Observed) -> None:
 @pytest.mark.parametrize(
     ("kind", "outcome", "failure"),
     [
-        ("over_budget", "over_budget", None),
+        ("over_budget", "over_budget", "over_budget"),
         ("model", "failed", "config"),
         ("mismatch", "failed", "bad_request"),
         ("gone", "failed", "network"),

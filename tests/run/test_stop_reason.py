@@ -17,11 +17,11 @@ from geminids.run.stopping import StopKind, StopReason
 SLEEPS = "out(INIT)\ntime.sleep(60)"
 # The script of the fake CLI, the options, and the expected outcome and failure kind.
 CASES: dict[str, tuple[str, dict[str, Any], tuple[str, str | None]]] = {
-    "timeout": (SLEEPS, {"timeout": 1.0}, ("timed_out", None)),
-    "idle_timeout": (SLEEPS, {"idle_timeout": 1.0}, ("timed_out", None)),
-    "start_timeout": ("time.sleep(60)", {"start_timeout": 1.0}, ("timed_out", None)),
+    "timeout": (SLEEPS, {"timeout": 1.0}, ("timed_out", "timed_out")),
+    "idle_timeout": (SLEEPS, {"idle_timeout": 1.0}, ("timed_out", "timed_out")),
+    "start_timeout": ("time.sleep(60)", {"start_timeout": 1.0}, ("timed_out", "timed_out")),
     "lingering": ("out(INIT)\nos.close(1)\ntime.sleep(60)", {"grace": 0.2}, ("failed", "cut_off")),
-    "caller": (SLEEPS, {}, ("interrupted", None)),
+    "caller": (SLEEPS, {}, ("interrupted", "interrupted")),
 }
 
 

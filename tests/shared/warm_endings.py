@@ -29,7 +29,8 @@ class Row:
         """The expected `outcome`, `kind` and other fields of the failure, the same on both
         transports."""
         if self.outcome != "failed":
-            return {"outcome": self.outcome, "kind": None}
+            kind = None if self.outcome == "success" else self.outcome
+            return {"outcome": self.outcome, "kind": kind}
         return {"outcome": self.outcome, "kind": self.kind, **self.fields}
 
 

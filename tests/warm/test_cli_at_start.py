@@ -36,7 +36,7 @@ def ask(options: geminids.Options, handle: str) -> geminids.Result:
     ("script", "outcome", "kind"),
     [
         pytest.param(DIES, "failed", "crashed", id="dies"),
-        pytest.param(HANGS, "timed_out", None, id="hangs"),
+        pytest.param(HANGS, "timed_out", "timed_out", id="hangs"),
         pytest.param(REFUSES, "failed", "protocol", id="refuses"),
     ],
 )

@@ -162,7 +162,7 @@ def _live_check(result: Result, retry: Notice | None, *, offline: bool) -> Check
     if result.ok:
         model = "the scripted model" if offline else "the model"
         return Check("live", "ok", f"a run succeeded in {took}: {model} answered")
-    if result.failure is not None:
+    if result.failure is not None and result.outcome == "failed":
         detail = f"{result.outcome} ({result.failure.kind}) after {took}: {result.failure.message}"
         return Check("live", "error", detail, result.failure.hint)
     detail = f"{result.outcome} after {took}: {result.reason}"

@@ -351,7 +351,9 @@ class GatewayEvents:
 def ending_of(halt: Halt) -> Ending:
     """Return the ending of a run that the gateway stopped. `halt` is the gateway's message."""
     if halt.kind == "over_budget":
-        return Ending("over_budget", f"{halt.message}\n{halt.hint}" if halt.hint else halt.message)
+        hint = halt.hint or hint_for("over_budget")
+        failure = Failure(kind="over_budget", message=halt.message, retryable=False, hint=hint)
+        return Ending("over_budget", halt.message, failure)
     failure = Failure(
         kind=_KINDS[halt.kind], message=halt.message, retryable=halt.kind == "gone", hint=halt.hint
     )

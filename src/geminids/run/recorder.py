@@ -17,9 +17,11 @@ from geminids.events.accumulator import Accumulator
 from geminids.events.cost import Cost
 from geminids.events.model import AnyEvent, Event, Finished, Level, Started, TokensUsed, Turn, Usage
 from geminids.events.numbering import EventNumbers
+from geminids.gemini.protocol.outcome.hints import hint_for
 from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.ids import new_run_id
 from geminids.log import get_logger
+from geminids.outcome import Failure
 from geminids.redact import Redactor
 from geminids.run.accounting.cost import sum_of
 from geminids.run.attempt import AttemptFacts
@@ -164,7 +166,7 @@ class RunRecorder(EventNumbers):
             turn=self.turn,
             run_id=self.run_id,
             outcome=ending.outcome,
-            failure=ending.failure,
+            failure=ending.failure or _failure_of_limit(ending),
             reason=ending.reason,
             # Redact again: a secret that is split by a tool call is complete only here.
             text=self.redact(recorded.text),
@@ -361,3 +363,14 @@ class _OverflowFile:
             parts.append(part)
             at += len(part)
         return b"".join(parts)
+
+
+def _failure_of_limit(ending: Ending) -> Failure | None:
+    """Return the failure of a run that the caller, or a limit of the caller, ended.
+
+    Return None if the run succeeded.
+    """
+    if ending.outcome == "success" or ending.outcome == "failed":
+        return None
+    message = ending.reason or ending.outcome
+    return Failure(kind=ending.outcome, message=message, retryable=False, hint=hint_for(ending.outcome))

@@ -109,7 +109,8 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         """Raise `RunFailed` if the run did not succeed. Otherwise return the result itself."""
         if self.ok:
             return self
-        outcome = f"{self.outcome} ({self.failure.kind})" if self.failure else self.outcome
+        kind = self.failure.kind if self.failure else self.outcome
+        outcome = self.outcome if kind == self.outcome else f"{self.outcome} ({kind})"
         hint = self.failure.hint if self.failure else None
         raise RunFailed(f"{outcome}: {self.reason or 'unknown reason'}", result=self, hint=hint)
 

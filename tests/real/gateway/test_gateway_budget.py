@@ -35,8 +35,8 @@ def thirty_requests(request: Request) -> Reply | None:
 
 def assert_over_budget(result: Any, *words: str) -> None:
     assert result.outcome == "over_budget", result.failure
-    assert result.failure is None
-    assert all(word in (result.reason or "") for word in words), result.reason
+    assert result.failure.kind == "over_budget" and result.failure.hint
+    assert all(word in f"{result.reason} {result.failure.hint}" for word in words), result.failure
 
 
 @pytest.mark.parametrize("version", RELEASES)

@@ -277,7 +277,7 @@ def _probe_check(
         level=level,
         message=message,
         detail=_line(text),
-        hint=result.failure.hint if result.failure else hint,
+        hint=hint or (result.failure.hint if result.failure else None),
     )
 
 

@@ -22,20 +22,20 @@ def exit_code(result: Result) -> int:
 
 
 def print_failure(result: Result) -> None:
-    """Print to stderr why a run did not succeed, with a hint if there is one.
+    """Print to stderr why a run did not succeed, with a hint.
 
     If the run succeeded, print nothing.
     """
-    if result.ok:
+    failure = result.failure
+    if failure is None:
         return
-    kind = f" ({result.failure.kind})" if result.failure else ""
-    # If the result has no failure, print only its reason, for example "interrupted by SIGINT". If
-    # the reason has a second line, it says what to do: indent it like a hint.
-    reason = (result.reason or result.outcome).replace("\n", "\n  ")
-    message = f"{result.outcome}{kind}: {result.reason}" if result.failure else reason
+    reason = result.reason or failure.message
+    # If a limit or the user ended the run, the reason says it: for example "interrupted by SIGINT".
+    message = f"failed ({failure.kind}): {reason}" if result.outcome == "failed" else reason
     click.echo(f"geminids: {message}", err=True)
-    if result.failure and result.failure.hint:
-        click.echo(f"  {result.failure.hint}", err=True)
+    # A user who stopped the run needs no hint.
+    if failure.hint and result.outcome != "interrupted":
+        click.echo(f"  {failure.hint}", err=True)
 
 
 def print_refusal(refused: Refused) -> int:

@@ -320,7 +320,7 @@ def error_of(event: Finished, cli_error: str | None = None) -> str | None:
     if event.outcome == "success":
         return None
     if not _has_no_result(event):
-        kind = f" ({event.failure.kind})" if event.failure else ""
+        kind = f" ({event.failure.kind})" if event.failure and event.outcome == "failed" else ""
         reason = event.failure.message if event.failure else event.reason
         return f"gemini {event.outcome}{kind}" + (f": {reason}" if reason else "")
     parts = ["gemini finished without a result event"]

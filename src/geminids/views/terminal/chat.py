@@ -135,7 +135,7 @@ def _ending(event: Finished, whole: list[Styled]) -> list[Styled]:
         first = Styled.assemble(("■ turn cancelled", "bold yellow"), f" after {duration(event.duration_ms)}")
         # Do not show the reason: the user has pressed Ctrl-C and knows it.
         return [first, *(line for line in whole[1:] if line.plain.startswith("ended ")), *amounts(event)]
-    if event.outcome != "success" or event.failure is not None:
+    if event.outcome != "success":
         return whole
     models = [one_line(used.model) for used in event.usage.models] if event.usage else []
     parts = [duration(event.duration_ms), ", ".join(models), tokens(event.usage) if event.usage else ""]

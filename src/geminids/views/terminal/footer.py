@@ -44,7 +44,7 @@ class RunFacts:
 def footer(event: Finished, facts: RunFacts) -> Iterator[Text]:
     """Yield the lines of the footer. A line that must not be wrapped has `no_wrap` set."""
     yield _head(event, facts)
-    if event.failure is not None or event.outcome != "success":
+    if event.outcome != "success":
         yield from _reason(event)
     if event.ended:
         yield Text(_ended_text(event.ended), "yellow")
@@ -72,7 +72,7 @@ def amounts(event: Finished) -> Iterator[Text]:
 
 def _head(event: Finished, facts: RunFacts) -> Text:
     mark, style = _MARKS.get(event.outcome, _OTHER_MARK)
-    kind = f" ({event.failure.kind})" if event.failure else ""
+    kind = f" ({event.failure.kind})" if event.failure and event.outcome == "failed" else ""
     preposition = "in" if event.outcome == "success" else "after"
     line = Text.assemble((f"{mark} {event.outcome.replace('_', ' ')}{kind}", style))
     if facts.started is not None:
@@ -100,7 +100,7 @@ def _reason(event: Finished) -> Iterator[Text]:
         yield Text(line.rstrip())
     if failure is None:
         return
-    if failure.hint:
+    if failure.hint and event.outcome != "interrupted":
         yield Text(f"→ {one_line(failure.hint)}", "bold")
     details = _details(failure)
     if details:

@@ -122,7 +122,7 @@ class TerminalView:
         if isinstance(event, Notice):
             self._notice(event)
             return
-        if isinstance(event, Finished) and event.failure is not None:
+        if isinstance(event, Finished) and event.outcome == "failed":
             self._held_notices.clear()
         if not isinstance(event, TokensUsed):
             self._show_held_notices()

@@ -89,7 +89,7 @@ class Evidence(ProcessEvidence, frozen=True, kw_only=True):
 
 class Ending(msgspec.Struct, frozen=True):
     """How a run ended: its outcome, the reason in one sentence (None after a success), and the
-    failure (None if the run did not fail).
+    failure (None if the run succeeded, or if a limit or the caller ended it).
     """
 
     outcome: Outcome
