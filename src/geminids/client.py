@@ -158,8 +158,8 @@ def open_run(
       JSON Schema, or a msgspec, pydantic or dataclass type; `result.value` then has that type.
     - `on_line(line, events)` is called for each line that the CLI prints. `events` are the events
       made from the line. `on_stderr(text)` is called with one or more lines of the CLI's stderr.
-      Secrets are masked in what they receive. Both callbacks work only on the headless transport,
-      which starts one CLI process for each prompt.
+      Secrets are masked in the arguments of both callbacks. Both callbacks work only on the
+      headless transport, which starts one CLI process for each prompt.
     - `on_permission(asked)` answers permission requests. The run then uses the warm transport (the
       CLI's ACP mode) if possible.
     - `budget` limits the dollars, tokens or requests that are used. All runs and chats that get the

@@ -131,7 +131,7 @@ class Redactor:
 
     def value(self, value: Any) -> Any:
         """Return a decoded JSON value with all secrets masked. Keys and numbers are masked too. If
-        the value is nested too deeply, return only the mask `***`.
+        the value has too many levels of nested lists or objects, return only the mask `***`.
         """
         try:
             return self._value(value)

@@ -117,7 +117,7 @@ def test_a_link_out_of_the_project_is_not_read(config_files: Any) -> None:
     config_files.project.symlink_to(config_files.root / "else.toml")
     loaded = config_files.load()
     assert loaded.options.model is None
-    assert "a link to a file outside its folder" in loaded.warnings[0]
+    assert f"a link to a file outside {config_files.folder}" in loaded.warnings[0]
     config_files.project.unlink()
     (config_files.folder / "conf.toml").write_text('[gemini]\nmodel = "x"\n')
     config_files.project.symlink_to("conf.toml")

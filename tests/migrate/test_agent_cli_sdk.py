@@ -523,9 +523,9 @@ def test_stored_options(world: Any, run: Run) -> None:
     ("parameters", "problem"),
     [
         ({"permission_mode": "yes"}, "permission_mode: 'yes' is not one of default, plan, acceptEdits"),
-        ({"permissionMode": "plan", "permission_mode": "default"}, "permission_mode is given too"),
-        ({"permission_mode": "plan", "approval": "yolo"}, "permission_mode is given too"),
-        ({"cwd": "."}, "working_dir is given too"),
+        ({"permissionMode": "plan", "permission_mode": "default"}, "cannot be used together with permission_mode"),
+        ({"permission_mode": "plan", "approval": "yolo"}, "cannot be used together with permission_mode"),
+        ({"cwd": "."}, "cannot be used together with working_dir"),
         ({"working_dir": "/no/such/folder"}, "/no/such/folder"),
     ],
 )
@@ -536,6 +536,14 @@ def test_invalid_parameters_start_nothing(
     result = run(**parameters)
     assert (result.success, result.exit_code, result.messages) == (False, -1, [])
     assert problem in result.error
+    assert world.gateway.requests == []
+
+
+def test_a_run_that_cannot_start(world: Any, run: Run) -> None:
+    """A run for which no CLI was started has the exit code -1, whatever was wrong."""
+    for parameters in ({"prompt": ""}, {"gemini": "/no/such/gemini"}, {"resume": "0" * 8}):
+        result = run(**parameters)
+        assert (result.success, result.exit_code, bool(result.error)) == (False, -1, True)
     assert world.gateway.requests == []
 
 

@@ -380,6 +380,19 @@ def test_a_missing_image_is_bad_input(program: Program) -> None:
     assert _text(record.trajectory_path).startswith("title: Coding Agent Trace\n")
 
 
+def test_an_image_for_a_slash_command_is_refused(program: Program) -> None:
+    """C2: Gemini CLI does not send the files of a slash command, so such a run is refused before
+    the start."""
+    image = program.world.root / "cat.png"
+    image.write_bytes(PNG)
+    record = program.run("/look here", images=[str(image)])
+    assert (record.exit_code, program.world.gateway.requests) == (2, [])
+    assert "/look" in (record.error or "")
+    program.world.gateway.reply(text="a path")
+    assert program.run("/tmp/x is what?", images=[str(image)]).exit_code == 0
+    assert len(_inline(program.world)) == 1
+
+
 @pytest.mark.parametrize("source", ["process", "file"])
 def test_the_runtime_variables(
     program: Program, source: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

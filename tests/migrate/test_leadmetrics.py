@@ -228,6 +228,33 @@ def test_the_session_is_resumed(worker: Worker) -> None:
     assert "the word is pear" not in worker.sent
 
 
+def test_a_stored_session_can_be_text(worker: Worker) -> None:
+    """The stored session may be the JSON of `session_params`. Text that is no JSON object is a stored
+    session without an id: the run starts a new session and clears it."""
+    first = worker.run()
+    worker.stored = json.dumps(worker.stored)  # type: ignore[assignment]
+    second = worker.run("again")
+    assert (second.session_id, second.clear_session) == (first.session_id, False)
+    worker.stored = "no json"  # type: ignore[assignment]
+    third = worker.run("more")
+    assert (third.success, third.clear_session) == (True, True)
+    assert third.session_id not in (None, first.session_id)
+
+
+def test_the_turn_limit_keeps_the_session(worker: Worker) -> None:
+    """A run that reaches `maxTurns` does not clear its session: the next run continues in it, with all
+    turns again."""
+    (worker.world.cwd / "a.txt").write_text("apple")
+    for _ in range(2):
+        worker.world.gateway.when("go", calls=[("read_file", {"file_path": "a.txt"})])
+    worker.world.gateway.when("and now", text="an apple")
+    limited = worker.run("go", options={"maxTurns": 1})
+    assert (limited.error_code, limited.clear_session) == ("max_turns_exhausted", False)
+    continued = worker.run("and now", options={"maxTurns": 1})
+    assert (continued.success, continued.session_id) == (True, limited.session_id)
+    assert "apple" in worker.sent
+
+
 def _cut_header(file: Path) -> None:
     file.write_bytes(b"\n".join(file.read_bytes().split(b"\n")[1:]))
 
@@ -440,6 +467,17 @@ def test_an_environment_with_a_refused_key_fails(worker: Worker) -> None:
 # Skills and transcript.
 
 
+def test_an_environment_with_two_wrong_fields(worker: Worker) -> None:
+    """Wrong fields are reported, and the other checks use the fields that are right: the folder, and
+    the key in `env`."""
+    report = worker.test_environment(timeoutSec="soon", promptTemplate="{{foo}}")
+    messages = {check.code: check.message for check in report.checks}
+    errors = [check for check in report.checks if check.level == "error"]
+    assert [check.message.partition(":")[0] for check in errors] == ["timeoutSec", "promptTemplate"]
+    assert messages["gemini_cwd_valid"] == str(worker.world.cwd)
+    assert "gemini_api_key_present" in messages
+
+
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_workspace_skill(worker: Worker, trusted: bool) -> None:
     """A skill in `cwd/.agents/skills` is offered to the model if the folder is trusted, else not."""
@@ -568,6 +606,9 @@ def test_the_form() -> None:
     problems = {problem.name: problem.message for problem in leadmetrics.validate_config(bad)}
     assert set(problems) == {"cwd", *bad}
     assert problems["yolo"] == "is not true or false"
+    both = leadmetrics.validate_config({"cwd": "/a", "promptTemplate": "{{foo}}", "timeoutSec": "soon"})
+    assert {problem.name for problem in both} == {"promptTemplate", "timeoutSec"}
+    assert "helloProbeTimeoutSec" in [field.name for field in leadmetrics.config_fields()]
     config = leadmetrics.build_config({"cwd": "/agents/a", "timeoutSec": "60", "yolo": "on"})
     assert (config.timeout_sec, config.grace_sec, config.yolo) == (60, 5, True)
     assert leadmetrics.build_config({"cwd": "/agents/a"}).timeout_sec == 120

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pydoc
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
@@ -61,12 +63,12 @@ def files(world: Any) -> set[str]:
     return {file.name for file in world.cwd.iterdir() if file.name.startswith("by-")}
 
 
-def of(events: list[AgentEvent], kind: str) -> list[Any]:
+def payloads(events: list[AgentEvent], kind: str) -> list[Any]:
     return [event.payload for event in events if event.type == kind]
 
 
 def statuses(events: list[AgentEvent]) -> list[str]:
-    return [result.status for result in of(events, "tool_result")]
+    return [result.status for result in payloads(events, "tool_result")]
 
 
 @pytest.fixture
@@ -107,20 +109,20 @@ def test_events_of_a_run(world: Any) -> None:
     assert {event.agent for event in events} == {"gemini"}
     assert len({event.session_id for event in events}) == 1
 
-    [init] = of(events, "init")
+    [init] = payloads(events, "init")
     assert (init.model, init.cwd) == ("pro", str(world.cwd))
     assert {"read_file", "list_directory", "glob"} <= set(init.tools)
     assert (init.capabilities.tools_known, init.capabilities.tools_source) == (True, "gateway")
-    assert [text.content for text in of(events, "text")] == ["Let me see.", "It says given."]
-    assert "".join(delta.delta for delta in of(events, "text_delta")) == "Let me see.It says given."
-    assert [thought.summary for thought in of(events, "thinking")] == ["Plan: Look first."]
-    [use], [result] = of(events, "tool_use"), of(events, "tool_result")
+    assert [text.content for text in payloads(events, "text")] == ["Let me see.", "It says given."]
+    assert "".join(delta.delta for delta in payloads(events, "text_delta")) == "Let me see.It says given."
+    assert [thought.summary for thought in payloads(events, "thinking")] == ["Plan: Look first."]
+    [use], [result] = payloads(events, "tool_use"), payloads(events, "tool_result")
     assert (use.tool_name, use.input) == READ
     assert (result.tool_name, result.tool_use_id, result.status) == ("read_file", use.tool_use_id, "success")
     assert "given" in result.output
     assert result.duration_ms is not None
 
-    [done] = of(events, "done")
+    [done] = payloads(events, "done")
     assert (done.status, done.result, done.resume_token) == (
         "success",
         "It says given.",
@@ -142,7 +144,7 @@ def test_tools_are_those_of_the_first_request(world: Any) -> None:
     events = collect(GeminiAdapter(world.options()), disallowed_tools=("glob",))
     body = msgspec.json.decode(world.gateway.requests[0].raw)
     declared = [function["name"] for tool in body["tools"] for function in tool["functionDeclarations"]]
-    [init] = of(events, "init")
+    [init] = payloads(events, "init")
     assert list(init.tools) == declared
     assert "glob" not in init.tools
     assert init.capabilities.disallowed_tools == ("glob",)
@@ -167,7 +169,7 @@ def test_a_malformed_line_is_a_recoverable_error(world: Any, installs: Any) -> N
     script(world)
     gemini = wrapper(world, installs, "echo '{oops'\nexec $GEMINI \"$@\"")
     events = collect(GeminiAdapter(world.options(gemini=gemini)))
-    [error] = [error for error in of(events, "error") if error.code == "NDJSON_PARSE_ERROR"]
+    [error] = [error for error in payloads(events, "error") if error.code == "NDJSON_PARSE_ERROR"]
     assert (error.recoverable, "{oops" in error.message) == (True, True)
     assert events[0].type == "init"
     assert (events[-1].payload.status, events[-1].payload.result) == ("success", "Done.")
@@ -180,7 +182,7 @@ def test_a_failed_request_is_a_recoverable_error(world: Any) -> None:
     world.gateway.reply(status=429, error="slow down")
     world.gateway.reply(text="Done.")
     events = collect(GeminiAdapter(world.options()))
-    errors = of(events, "error")
+    errors = payloads(events, "error")
     assert errors
     assert all(error.recoverable for error in errors)
     assert events[-1].payload.status == "success"
@@ -193,7 +195,7 @@ def test_a_refused_key_has_no_usage(world: Any, status: int) -> None:
     events = collect(GeminiAdapter(world.options()))
     done = msgspec.json.decode(sublang.encode_agent_event(events[-1]))["payload"]
     assert (done["status"], done["usage"]) == ("error", {"toolUses": 0})
-    [error] = of(events, "error")[-1:]
+    [error] = payloads(events, "error")[-1:]
     assert not error.recoverable
 
 
@@ -242,7 +244,7 @@ def test_network_access(world: Any) -> None:
     policy = PermissionPolicy(network_access="deny", shell_execute="allow")
     events = collect(GeminiAdapter(world.options()), permissions=policy)
     assert statuses(events) == ["denied"]
-    [init] = of(events, "init")
+    [init] = payloads(events, "init")
     assert "web_fetch" not in init.tools
     assert "run_shell_command" in init.tools
 
@@ -273,10 +275,10 @@ def test_ask_with_somebody(world: Any) -> None:
     events = collect(adapter, permissions=PermissionPolicy())
     assert files(world) == {"by-write"}
     assert statuses(events) == ["success", "denied"]
-    requests = of(events, "permission_request")
+    requests = payloads(events, "permission_request")
     assert [request.tool_name for request in requests] == ["write_file", "run_shell_command"]
     assert requests[1].input == {"command": "touch by-shell"}
-    assert of(events, "init")[0].capabilities.tools_known
+    assert payloads(events, "init")[0].capabilities.tools_known
 
 
 def test_allowed_tools_restrict(world: Any) -> None:
@@ -285,7 +287,26 @@ def test_allowed_tools_restrict(world: Any) -> None:
     events = collect(GeminiAdapter(world.options()), allowed_tools=("write_file",))
     assert files(world) == {"by-write"}
     assert statuses(events) == ["success", "denied", "denied"]
-    assert of(events, "init")[0].tools == ("write_file",)
+    assert payloads(events, "init")[0].tools == ("write_file",)
+
+
+@pytest.mark.parametrize("answer", [None, "deny", "allow"])
+def test_an_allowed_tool_can_need_permission(world: Any, answer: str | None) -> None:
+    """A tool in `allowed_tools` whose level is `ask` is asked about for each call, and denied if
+    nobody can answer."""
+    script(world, WRITE, READ)
+    asked: list[str] = []
+
+    def decide(request: Any) -> Any:
+        asked.append(request.tool)
+        return answer
+
+    adapter = GeminiAdapter(world.options(), on_permission=decide if answer else None)
+    policy = PermissionPolicy(file_write="ask")
+    events = collect(adapter, permissions=policy, allowed_tools=("write_file", "read_file"))
+    assert files(world) == ({"by-write"} if answer == "allow" else set())
+    assert asked == (["write_file"] if answer else [])
+    assert statuses(events) == ["success" if answer == "allow" else "denied", "success"]
 
 
 def test_disallowed_tools(world: Any) -> None:
@@ -309,7 +330,7 @@ def test_denials_have_the_names_of_the_options(world: Any) -> None:
         allowed_tools=("run_shell_command", "glob", "write_file"),
         disallowed_tools=("glob",),
     )
-    assert [result.output for result in of(events, "tool_result")] == [
+    assert [result.output for result in payloads(events, "tool_result")] == [
         "read_file is not in allowed_tools",
         "permissions.shell_execute is deny",
         "glob is in disallowed_tools",
@@ -322,7 +343,7 @@ def test_no_tools(world: Any) -> None:
     script(world, READ)
     events = collect(GeminiAdapter(world.options()), allowed_tools=())
     assert statuses(events) == ["denied"]
-    init = of(events, "init")[0]
+    init = payloads(events, "init")[0]
     assert (init.tools, init.capabilities.tools_known) == ((), True)
 
 
@@ -334,7 +355,7 @@ def test_model(world: Any) -> None:
     script(world)
     events = collect(GeminiAdapter(world.options()), model="gemini-3.8-pro")
     assert world.gateway.requests[0].model == "gemini-3.8-pro"
-    assert of(events, "init")[0].model == "gemini-3.8-pro"
+    assert payloads(events, "init")[0].model == "gemini-3.8-pro"
 
 
 def test_stored_policy() -> None:
@@ -417,7 +438,7 @@ def test_abort_of_a_shell_that_ignores_sigterm(world: Any, on_permission: Any) -
 
     anyio.run(main)
     assert alive == [False]
-    [done] = of(events, "done")
+    [done] = payloads(events, "done")
     assert (done.status, done.resume_token) == ("interrupted", events[0].session_id)
     assert done.usage.tokens.totals.input.total > 0
     assert done.usage.cost is not None
@@ -453,10 +474,10 @@ def test_single_flight_and_resume(world: Any) -> None:
         return events + [event async for event in coder.run("again")]
 
     events = anyio.run(main)
-    assert [done.status for done in of(events, "done")] == ["success", "success"]
+    assert [done.status for done in payloads(events, "done")] == ["success", "success"]
     assert {event.role for event in events} == {"coder"}
     assert len({event.session_id for event in events}) == 1
-    assert len({done.resume_token for done in of(events, "done")}) == 1
+    assert len({done.resume_token for done in payloads(events, "done")}) == 1
 
 
 def test_a_failing_run_does_not_stop_the_others(world: Any) -> None:
@@ -586,3 +607,37 @@ def test_the_program_of_the_page(world: Any) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "done success" in done.stdout
+
+
+def test_decoded_events_are_equal(world: Any) -> None:
+    """Stored events decode to the same objects, with `Metadata` and capabilities."""
+    script(world, READ)
+    events = collect(GeminiAdapter(world.options()))
+    assert [sublang.decode_agent_event(sublang.encode_agent_event(event)) for event in events] == events
+    foreign = b'{"type":"done","agent":"x","timestamp":1,"sessionId":"s","payload":{"status":"success",'
+    foreign += b'"usage":{"toolUses":0},"durationMs":1},"metadata":{"theirs":1}}'
+    assert sublang.decode_agent_event(foreign).metadata == {"theirs": 1}
+
+
+def test_an_aborted_run_has_its_init(world: Any) -> None:
+    """A run that is aborted before the model has answered yields `init` and `done`."""
+    world.gateway.reply(text="late", delay=60)
+    abort = threading.Event()
+    options = world.options()
+
+    def abort_at_first_request() -> None:
+        world.gateway.wait_for_requests(1, timeout=60)
+        abort.set()
+
+    watcher = threading.Thread(target=abort_at_first_request)
+    watcher.start()
+    events = collect(GeminiAdapter(options), abort_signal=abort)
+    watcher.join()
+    assert [event.type for event in events] == ["init", "done"]
+    assert events[-1].payload.status == "interrupted"
+
+
+def test_every_name_has_help() -> None:
+    """`help()` works for each public name of the module."""
+    for name in sublang.__all__:
+        assert pydoc.render_doc(getattr(sublang, name)), name

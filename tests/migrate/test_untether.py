@@ -446,6 +446,41 @@ async def test_a_session_that_does_not_exist(world: Any) -> None:
     assert world.gateway.requests == []
 
 
+async def test_a_run_without_a_session_has_no_token(world: Any) -> None:
+    """A run that fails before the CLI has opened a session has no token: there is no session to
+    resume."""
+    options = world.options(env={"GEMINI_API_KEY": "", "GEMINI_CLI_USE_COMPUTE_ADC": ""})
+    completed = _completed(await _collect(GeminiRunner(options), "hello"))
+    assert (completed.ok, completed.resume) == (False, None)
+    assert "auth" in (completed.error or "")
+
+
+async def test_a_busy_session_keeps_its_token(world: Any) -> None:
+    """A run that is refused because another run uses the session keeps the token in its `completed`,
+    so that the chat does not lose the session."""
+    world.gateway.reply(text="one")
+    token = _completed(await _collect(GeminiRunner(world.options()), "hello")).resume
+    assert token is not None
+    runner = GeminiRunner(world.options(when_busy="fail"))
+    async with runner.lock_for(token):
+        completed = _completed(await _collect(runner, "again", token))
+    assert (completed.ok, completed.resume) == (False, token)
+    assert "session_busy" in (completed.error or "")
+
+
+async def test_a_failed_tool_has_a_preview_with_permissions(world: Any) -> None:
+    """A tool that fails has a preview of its error, also when a callback answers permissions."""
+    world.gateway.reply(calls=[("read_file", {"file_path": "missing.txt"})])
+    world.gateway.reply(text="done")
+    runner = GeminiRunner(world.options(), on_permission=lambda request: "allow")
+    events = await _collect(runner, "hello")
+    (completed,) = [
+        event for event in events if isinstance(event, ActionEvent) and event.phase == "completed"
+    ]
+    assert completed.ok is False
+    assert completed.action.detail["output_preview"] == completed.message[:500]  # type: ignore[index]
+
+
 # Section 3: one run of a session at a time.
 
 _HOST = """

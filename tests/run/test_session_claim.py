@@ -133,7 +133,7 @@ def test_when_busy_fail_does_not_wait(options: Options) -> None:
     assert len(events) == 1
     assert result.failure is not None
     assert (result.outcome, result.failure.kind, result.failure.retryable) == ("failed", "session_busy", True)
-    assert f"run run-other of process {os.getpid()}" in result.failure.message
+    assert f"run-other of process {os.getpid()}" in result.failure.message
     assert not result.clear_session
     assert _log(options) == ["begin", "end"]
     _let_the_cli_finish(options)

@@ -51,7 +51,7 @@ def test_the_second_caller_gets_the_holder(places: Places) -> None:
         holder = try_hold(ID, "run-2", places=places)
         assert isinstance(holder, Holder)
         assert (holder.pid, holder.run_id) == (os.getpid(), "run-1")
-        assert f"run run-1 of process {os.getpid()} since " in str(holder)
+        assert f"run-1 of process {os.getpid()} since " in str(holder)
         other = try_hold("another", "run-2", places=places)
         assert isinstance(other, Lock)
         other.release()

@@ -219,7 +219,7 @@ def test_a_prompt_that_is_too_long_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(half)
     assert _blocks(half)
     for arguments in ({"prompt": half * 2}, {"prompt": half, "before": half}):
-        with pytest.raises(Refused, match="fit into a model"):
+        with pytest.raises(Refused, match="the CLI sends at most"):
             _blocks(**arguments)
     with pytest.raises(Refused, match="with its files"):
         _blocks(half, files=(str(tmp_path / "a.txt"),))

@@ -98,8 +98,8 @@ def detect_cli(*, environ: Mapping[str, str] | None = None, places: Places | Non
     found.
 
     If `GEMINI_CLI_PATH` names a Gemini CLI, the result is the path of this CLI, or None if geminids
-    does not support its release. The variable is ignored if it names no file, a folder, or a
-    program that prints no version with `--version`.
+    does not support its release. The variable is ignored if its file does not exist, is a folder,
+    or prints no version with `--version`.
 
     Otherwise, these places are searched in this order: PATH, the releases that geminids has
     installed, and the folders of package managers and version managers. The search skips releases
@@ -216,15 +216,20 @@ def _run_fields(options: Options | None, fields: dict[str, Any], **parameters: A
 
 
 def _detected(options: Options | None, fields: dict[str, Any]) -> dict[str, str]:
-    """If `GEMINI_CLI_PATH` is set, return the option `gemini` with the path that `detect_cli`
-    finds. Otherwise return an empty dict.
+    """Return the option `gemini` if the run needs it to start the CLI that `detect_cli` finds.
+    Otherwise return an empty dict.
 
-    With this option, a run ignores `GEMINI_CLI_PATH`. So a value that is not the path of a Gemini
-    CLI has no effect, as in agent-cli-sdk. The dict is also empty if `gemini` is already set, or if
-    no supported CLI is found.
-
-    If no supported CLI is found, a run might start a wrong program: one that prints no version, or
-    one in the folder that `GEMINI_CLI_PATH` names. In this case, raises `OptionsError`.
+    - If the option `gemini` is already set, the dict is empty.
+    - If `detect_cli` finds a CLI and `GEMINI_CLI_PATH` is set, the dict contains the path of this
+      CLI. The run then ignores `GEMINI_CLI_PATH`. So a value that is not the path of a Gemini CLI
+      has no effect, as in agent-cli-sdk.
+    - If `detect_cli` finds a CLI and `GEMINI_CLI_PATH` is not set, the dict is empty, because the
+      run finds the same CLI.
+    - If `detect_cli` finds no CLI, but the run would start a wrong program, raises `OptionsError`.
+      A wrong program is one that prints no version, or one in the folder that `GEMINI_CLI_PATH`
+      names.
+    - If `detect_cli` finds no CLI and the run would start no wrong program, the dict is empty. The
+      run then reports the error.
     """
     chosen = {name: fields[name] for name in ("env", "gemini") if name in fields}
     run_options = make_options(options, **chosen)

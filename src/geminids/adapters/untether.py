@@ -30,6 +30,7 @@ from geminids.dialects.untether.model import (
 )
 from geminids.dialects.untether.tools import tool_kind_and_title
 from geminids.errors import GeminidsError
+from geminids.events.model import Finished
 from geminids.ids import new_run_id
 from geminids.log import get_logger
 from geminids.options import Options, make_options
@@ -112,7 +113,11 @@ class GeminiRunner:
             options = self._options_of(resume)
             async with open_run(prompt, options, on_permission=self._on_permission) as run:
                 while (batch := await run.next_batch()) is not None:
+                    is_lost = any(isinstance(event, Finished) and event.clear_session for event in batch)
                     for event in translator.feed(batch):
+                        if isinstance(event, CompletedEvent) and event.resume is None and not is_lost:
+                            # The run has failed before it had a session: the chat keeps its session.
+                            event = msgspec.structs.replace(event, resume=resume)
                         yield event
         except Exception as problem:
             if not isinstance(problem, GeminidsError):
@@ -182,7 +187,8 @@ class GeminiRunner:
         _check_engine(token)
         if token.is_continue:
             raise ValueError(
-                "cannot lock the session: the resume token means the newest session, but a lock needs a session id"
+                "cannot lock the session: the resume token means the newest session; "
+                "use a token that contains a session id"
             )
         return hold(token.value, new_run_id(), on_wait=on_wait)
 

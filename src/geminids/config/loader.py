@@ -194,7 +194,7 @@ class _Loading:
             return
         folder = os.path.dirname(path)
         if not is_inside(path, folder):
-            self.warnings.append(f"ignored {path}: it is a link to a file outside its folder")
+            self.warnings.append(f"ignored {path}: it is a link to a file outside {folder}")
             return
         file = self.read(path)
         if file is None:

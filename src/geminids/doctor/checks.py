@@ -154,7 +154,7 @@ def cli_version(context: CheckContext) -> Check:
     if release.is_tested:
         return Check(code, "ok", f"{release.version} is tested with geminids (tested: {span})")
     hint = (
-        f"geminids treats it like version {NEWEST_TESTED}. "
+        f"geminids treats this version like version {NEWEST_TESTED}. "
         "If a run fails, install a tested version: geminids install 0.61.0"
     )
     return Check(code, "warning", f"{release.name} is not tested with geminids (tested: {span})", hint)
@@ -281,12 +281,12 @@ def orphans(context: CheckContext) -> Check:
     if survey.kept:
         parts.append(f"{_count(survey.kept)} kept by a run with --leftovers keep{listed(survey.kept)}")
     if survey.sheltered:
-        kind = "left by a program that has died; another run, which is still active, will end it"
+        kind = "left by a program that has died; the run that started that program will end such processes"
         parts.append(f"{_count(survey.sheltered)} {kind}{listed(survey.sheltered)}")
     if survey.elsewhere:
         kind = (
             "left by a program that has died and that used another GEMINIDS_HOME; "
-            "to end it, run the doctor with that GEMINIDS_HOME"
+            "to end such processes, run the doctor with that GEMINIDS_HOME"
         )
         parts.append(f"{_count(survey.elsewhere)} {kind}{listed(survey.elsewhere)}")
     detail = "\n".join(parts) or "no processes are left by programs that have died"

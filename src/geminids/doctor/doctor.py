@@ -171,7 +171,7 @@ def _live_check(result: Result, retry: Notice | None, *, offline: bool) -> Check
         return Check(
             "live", "error", f"{detail}; {retry.message}", hint_for("server" if status else "network")
         )
-    hint = "Give it more time with --live-timeout." if result.outcome == "timed_out" else None
+    hint = "Give the live run more time with --live-timeout." if result.outcome == "timed_out" else None
     return Check("live", "error", detail, hint)
 
 

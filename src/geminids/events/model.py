@@ -230,7 +230,7 @@ class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
       the table, from the list prices.
     - `status` is the HTTP status; None if there was no answer.
     - `repeat` is true if the request repeats an earlier request of the run.
-    - `calls` and `thoughts` are the numbers of tool calls and of thoughts in the answer.
+    - `calls` and `thoughts` say how many tool calls and how many thoughts the answer contains.
 
     `request` and `price` are None if the request did not go through the gateway: in runs with
     `gateway="off"`, and in stored sessions.
@@ -277,8 +277,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Details of a failed request that the CLI will send again. `attempt` is the number of the
-    failed attempt, and `http_status` its HTTP status. None means unknown.
+    """Details of a failed request that the CLI will send again.
+
+    `attempt` is the number of the failed attempt. It counts the attempts of this request, not those
+    of the run. `http_status` is the HTTP status of the failed attempt. None means unknown.
     """
 
     attempt: int | None
@@ -357,7 +359,8 @@ class Finished(Event, frozen=True, kw_only=True):
     """The API's finish reason of the last answer in the main conversation: `STOP`, `MAX_TOKENS`,
     `SAFETY` and so on. None if the answer did not go through the gateway."""
     discarded: tuple[int, ...] = ()
-    """The numbers of the requests whose answers the CLI discarded. These requests are billed."""
+    """The requests whose answers the CLI discarded, each as its number (`TokensUsed.request`).
+    These requests are billed."""
 
 
 AnyEvent = (

@@ -33,8 +33,8 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
       `cpu` (percent of a core, including child processes), `child_count` (the number of child
       processes) and `children` (the first of them).
     - `api`: request number `request` to `model` has no answer yet, or its answer has paused.
-    - `retry`: attempt number `attempt` of at most `of` attempts failed with `http_status`. The next
-      attempt starts in about `next_s` seconds.
+    - `retry`: a request failed with `http_status`. This was its attempt number `attempt`, of at
+      most `of` attempts. The next attempt starts in about `next_s` seconds.
     - `held`: the gateway delays a request, and will send it in `next_s` seconds.
     - `idle`: the CLI does nothing.
     - `busy`: the CLI uses `cpu` percent of a core.

@@ -143,8 +143,9 @@ class _MeteredRequest:
         """Wait until the rate limit allows the request, and reserve its cost in the budgets. Return
         a `Halt` message with the reason if the run must end; otherwise None.
 
-        If the result is None, check `rate_limited_for`. If it is 0, the request may be sent.
-        Otherwise the wait would be too long: nothing is reserved, and the request must not be sent.
+        If the result is None, check `rate_limited_for`. If `rate_limited_for` is 0, the request may
+        be sent. If it is above 0, the wait would be too long: nothing is reserved, and the request
+        must not be sent.
         """
         lease, request = self._lease, self._request
         if self._role == "main" and lease.tools is None:

@@ -175,7 +175,7 @@ class _NoUpstream:
 
 def _after_fork() -> None:
     """Forget the gateway in a forked child process. The child has no gateway thread. Its copy of
-    the lock may be locked by a thread that exists only in the parent, so the lock is replaced.
+    `_lock` may be locked by a thread that exists only in the parent, so `_lock` is replaced.
     """
     global _lock, _host
     _lock, _host = threading.Lock(), None

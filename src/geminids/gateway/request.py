@@ -119,7 +119,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         query.
 
         The key or token is moved to the field `key`. A Code Assist request has its token in the
-        first segment of the path; the others have it in a header or in the query.
+        first segment of the path. A request to another API has its key or token in a header or in
+        the query.
         """
         route = read_route(target)
         shown, key = _take_key(headers)
@@ -272,7 +273,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
 def key_of(target: str, headers: dict[str, str]) -> str | None:
     """Return the key or token of a request; None if there is none. For Code Assist, it is in the
-    path of `target`; otherwise it is in a header. A key in the query is ignored.
+    path of `target`; otherwise it is in a header. Unlike `Request.read`, this function ignores a
+    key in the query.
     """
     if read_route(target).api == "code_assist":
         return _take_token(target)[0]

@@ -21,7 +21,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     - `kind` is `gateway` (through geminids' local gateway), `direct` (the CLI connects to the API
       itself) or `refused` (the run cannot start). `reason` explains `direct` and `refused`.
-    - `base_url` is the URL of the API if the user has set one; None means Google's own URL.
+    - `base_url` is the URL of the API that the user has set. If it is not set, Google's own URL is
+      used.
     - `sign_in` is how the run signs in. It is `none` if no real API is used (offline, replay).
     - `key` is the API key or token. It is a secret.
     - `is_expected` is true if a direct route needs no warning.

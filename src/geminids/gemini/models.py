@@ -32,7 +32,7 @@ _EVERY = OLDEST_SUPPORTED
 # fmt: off
 _IDS: tuple[tuple[str, str, str], ...] = (  # since, id, note
     ("0.61", "gemini-3.8-flash",                   "newest flash"),
-    ("0.61", "gemini-3.5-flash-lite",              "newest flash-lite; the router that auto uses"),
+    ("0.61", "gemini-3.5-flash-lite",              "newest flash-lite; auto uses it to choose the model"),
     (_EVERY, "gemini-3.5-flash",                   "flash"),
     (_EVERY, "gemini-3.1-flash-lite",              "flash-lite"),
     (_EVERY, "gemini-3.1-pro-preview",             "newest pro; needs preview access"),
@@ -47,7 +47,7 @@ _IDS: tuple[tuple[str, str, str], ...] = (  # since, id, note
 )
 
 _ALIASES: tuple[tuple[str, str, str, str | None], ...] = (  # since, alias, note, means; the last matching row wins
-    (_EVERY, "auto",       "a router chooses for each prompt", None),
+    (_EVERY, "auto",       "the CLI chooses the model for each prompt", None),
     (_EVERY, "pro",        "best quality", "gemini-3.1-pro-preview"),
     (_EVERY, "flash",      "fast", "gemini-3.5-flash"),
     (_EVERY, "flash-lite", "cheapest", "gemini-2.5-flash-lite"),

@@ -33,7 +33,7 @@ def read_settings(text: str, where: str) -> Settings:
     except ValueError as error:
         raise SettingsProblem(f"{where} is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise SettingsProblem(f"{where} must be a JSON object, not {type(value).__name__}")
+        raise SettingsProblem(f"{where} must contain a JSON object {{…}}, but contains another JSON value")
     return value
 
 

@@ -175,7 +175,7 @@ def _for_headless(context: Context, prompt: str, text: str) -> Context:
     `prompt` is the caller's prompt; `text` also contains the instructions and the template.
     """
     options = context.options
-    _check_command(text, context.settings)
+    _check_command(text, context.settings, has_files=bool(options.images or options.videos or options.files))
     return msgspec.structs.replace(
         context,
         message=_message(prompt, text, options, context.cwd, context.places),
@@ -200,7 +200,7 @@ def probe_gemini(options: Options) -> None:
 def why_not_warm(options: Options) -> str | None:
     """Return why a single run with these options cannot use a warm process, or None if it can."""
     if options.resume is not None:
-        return "a warm process could damage a stored session when it loads it"
+        return "if a warm process loads a stored session, the session could be damaged"
     if options.session_id is not None:
         return "a warm process chooses the id of a new session itself"
     if options.telemetry is not None:
@@ -353,12 +353,21 @@ def _message(prompt: str, text: str, options: Options, cwd: str, places: Places)
     return PromptMessage(prompt=prompt, stdin=stdin, flags=media.flags, staged=media.staged)
 
 
-def _check_command(text: str, settings: RunSettings) -> None:
-    """Raise `Refused` if the prompt calls a slash command of an untrusted folder.
+def _check_command(text: str, settings: RunSettings, *, has_files: bool) -> None:
+    """Raise `Refused` if the prompt calls a slash command of an untrusted folder, or if files are
+    attached to a slash command.
 
-    The text of such a command may contain `!{shell}`, which runs a shell command.
+    The text of a command may contain `!{shell}`, which runs a shell command. Gemini CLI does not
+    read the `@path` of a file in the arguments of a command: the model would receive only the path.
     """
     name = next(iter(text[1:].split(maxsplit=1)), "") if text.startswith("/") else ""
+    # A path such as `/usr/bin` is no command.
+    if name and has_files and "/" not in name:
+        raise Refused(
+            "bad_prompt",
+            f"files cannot be attached to the slash command /{name}: Gemini CLI would send only their paths",
+            "Send the prompt as plain text with `literal`, or without the files.",
+        )
     if name and any(_normalized(name).endswith(_normalized(command)) for command in settings.commands):
         raise Refused(
             "bad_prompt",

@@ -146,7 +146,7 @@ def _direct(needed: str | None, reason: str, hint: str, *, is_expected: bool = F
 
 
 def _refused(needed: str, reason: str, hint: str) -> Route:
-    return Route(kind="refused", reason=f"{needed} needs the gateway: {reason}", hint=hint)
+    return Route(kind="refused", reason=f"{needed} needs the gateway, but {reason}", hint=hint)
 
 
 _SIGN_INS = {

@@ -130,7 +130,10 @@ def _settings(file: Path) -> Settings:
         # The CLI reads this file even if the folder is not trusted, and exits with code 52.
         raise WorkspaceProblem(str(problem), "Fix or remove the file.") from None
     except RecursionError:
-        raise WorkspaceProblem(f"{file} is nested too deeply", "Fix or remove the file.") from None
+        raise WorkspaceProblem(
+            f"{file} cannot be read: its JSON has too many levels of nested objects or lists",
+            "Fix or remove the file.",
+        ) from None
 
 
 def _items_in_settings(settings: Settings, file: str) -> Iterator[WorkspaceItem]:
@@ -202,7 +205,10 @@ def _check_context_files(cwd: str, names: Sequence[str], further: Sequence[str])
     try:
         check_context_files(cwd, names, further=further)
     except ContextFileProblem as problem:
-        hint = "Remove the file, or trust the folder with `trust_workspace` if the file may be sent to the model."
+        hint = (
+            "Remove this context file, or trust the folder with `trust_workspace` if all files that "
+            "the context file includes may be sent to the model."
+        )
         raise WorkspaceProblem(str(problem), hint) from None
 
 

@@ -143,12 +143,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     max_attempts: Annotated[
         Attempts | None,
         Meta(
-            description="How often the CLI tries a failing model request; the CLI's default can take minutes."
+            description="How many times the CLI tries a failing model request; by default, this can take minutes."
         ),
     ] = None
     retries: Annotated[
         Retries,
-        Meta(description="How often to retry a failed run; only failures that may be temporary are retried."),
+        Meta(
+            description="How many times to retry a failed run; only failures that may be temporary are retried."
+        ),
     ] = 0
     fallback_models: Annotated[
         tuple[str, ...],
@@ -163,7 +165,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         ),
     ] = None
     schema_tries: Annotated[
-        Retries, Meta(description="How often to ask again if the answer does not match the schema.")
+        Retries, Meta(description="How many times to ask again if the answer does not match the schema.")
     ] = 2
     max_budget: Annotated[
         Dollars | None, Meta(description="The most that a run or a chat may cost, in dollars.")

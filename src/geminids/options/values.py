@@ -51,15 +51,15 @@ def kind(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return the `repr` of a value for an error message, or only its type if the value is nested
-    too deeply.
+    """Return the `repr` of a value for an error message. If the value has too many levels of nested
+    lists or mappings for `repr`, return only its type.
 
     The result can contain secrets: `make_options` masks them later, in the complete message.
     """
     try:
         return repr(value)
     except RecursionError:
-        return f"a {type(value).__name__} that is nested too deeply"
+        return f"a {type(value).__name__} with too many levels of nesting"
 
 
 def most_similar(name: str, known: Iterable[str]) -> str | None:

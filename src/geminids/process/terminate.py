@@ -73,7 +73,7 @@ def _record_kept(mark: Mark) -> None:
         except OSError as error:
             # Only log the error: the run itself may have succeeded.
             _log.warning(
-                "the note about processes that run %s left running cannot be written",
+                "cannot write the note that run %s left processes running",
                 mark.run_id,
                 error=error,
             )

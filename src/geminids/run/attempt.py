@@ -24,9 +24,9 @@ __all__ = ["Attempt", "AttemptFacts", "workspace_notices"]
 class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How one attempt of a run ended.
 
-    The struct is created once, at the end of the attempt. `usage` contains the numbers of tokens
-    that the attempt used, or is None if they are unknown. `prices` computes the cost of the tokens,
-    or is None if it is unavailable.
+    The struct is created once, at the end of the attempt. `usage` contains the token counts
+    of the attempt, or is None if they are unknown. `prices` computes the cost of the tokens, or is
+    None if no prices are available.
     """
 
     ending: Ending

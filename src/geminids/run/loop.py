@@ -181,7 +181,7 @@ class AttemptLoop:
             try:
                 facts = msgspec.structs.replace(self.attempt.facts(), ending=ending)
             except Exception as second:
-                _log.error("cannot collect the facts of the attempt", error=second)
+                _log.error("cannot find out how the attempt ended", error=second)
                 facts = AttemptFacts(ending=ending)
             self.facts.append(facts)
             return facts

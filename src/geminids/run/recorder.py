@@ -55,8 +55,8 @@ class RunRecorder(EventNumbers):
     def emit(self, events: Sequence[Event], size: int = 0) -> None:
         """Add events to the run.
 
-        `size` is the number of bytes of the CLI's output that the events come from; 0 if they come
-        from elsewhere.
+        `size` is the number of bytes of CLI output from which the events were created. It is 0 if
+        the events were not created from CLI output.
         """
         if self.observer is not None:
             self.observer(events)
@@ -247,7 +247,7 @@ class EventQueue:
     def put(self, batch: Sequence[Event], size: int = 0) -> None:
         """Add a batch of events.
 
-        `size` is the number of bytes of the CLI's output that the events come from.
+        `size` is the number of bytes of CLI output from which the events were created.
         """
         if not batch:
             return

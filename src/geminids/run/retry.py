@@ -29,7 +29,7 @@ class Decided(msgspec.Struct, frozen=True):
     """The decision after an attempt.
 
     If `next` is None, the run ends with `ending`. Otherwise the attempt `next` is started.
-    `why_not` says why no attempt follows, although the options allow one; otherwise it is None.
+    `why_not` is the reason of a `NoRetry` decision; otherwise it is None.
     """
 
     ending: Ending
@@ -220,9 +220,9 @@ class NextAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoRetry(msgspec.Struct, frozen=True):
-    """The decision that no attempt follows, although the options allow one.
+    """The decision that no attempt follows, although the options and the failure allow a retry.
 
-    `why` is the reason.
+    `why` is the reason. The run reports it in a notice.
     """
 
     why: str
@@ -238,10 +238,15 @@ def next_attempt(
     used_models: tuple[str | None, ...],
     jitter: Callable[[], float] = random,
 ) -> NextAttempt | NoRetry | None:
-    """Return the attempt that follows a failed attempt, if another attempt is allowed and useful.
+    """Return the attempt that follows a failed attempt, or None or `NoRetry` if none follows.
 
-    Return None if the options allow none, or if a retry cannot help. Return `NoRetry`, with a
-    reason, if the attempt is allowed, but is impossible, would fail again, or must wait too long.
+    There are three cases:
+    - `NextAttempt`: a retry, or an attempt with a fallback model.
+    - None: the options or the failure do not allow a retry. Examples: the option `retries` is used
+      up, or the failure is not retryable, such as an invalid API key.
+    - `NoRetry`: the options and the failure allow a retry, but something else prevents it.
+      Examples: the API asks for a wait of an hour, or a tool has run and there is no session to
+      continue.
 
     `ending` is that of the failed attempt. `failures` is the number of failed attempts, including
     this one. `has_acted` is True if a tool may have run in this conversation: then the prompt must

@@ -148,8 +148,9 @@ class RunStarter:
         options with the full id of the session to resume. The second value is the holder of the
         lock if another run uses the session, otherwise None.
 
-        Raises `Refused` if the session to resume does not exist or cannot be resumed. But if the
-        option `fresh` is set, or `resume` is "latest", the returned options start a new session.
+        If the session to resume does not exist or cannot be resumed, the result depends on the
+        options. If `fresh` is set, or `resume` is "latest", the returned options start a new
+        session. Otherwise `Refused` is raised.
         """
         options = self.claim.look_up(options)
         if self.claim.fresh is not None:
@@ -209,7 +210,7 @@ class RunStarter:
     def hold(self, session_id: str) -> list[Event]:
         """Lock a new session as soon as its id is known, so that no other run can resume it.
 
-        Return the events to emit: a notice if locking raised an error, otherwise none.
+        Return the events to emit: one notice if locking raised an error, otherwise an empty list.
         """
         try:
             self.claim.take(session_id)

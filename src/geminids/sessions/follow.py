@@ -27,8 +27,9 @@ class Follower:
 
     `source` is the path of the file, which may not exist yet. It can also be a function that
     returns the path. The function is called again as long as it returns None, and after the file
-    was removed. With `from_end`, lines that are already in the file at the start are skipped. A
-    line longer than `limit` bytes is dropped, and its size is added to the list `dropped`.
+    was removed. With `from_end`, the lines that are in the file when the `Follower` is created
+    are skipped. A line longer than `limit` bytes is dropped, and its size is added to the list
+    `dropped`.
 
     `restarts` counts how often the file was replaced or rewritten. After a restart, all lines are
     returned again from the first one. So the caller must discard what it derived from earlier

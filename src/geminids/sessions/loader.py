@@ -160,7 +160,9 @@ def _suggest(sessions: Sequence[SessionInfo], nearest: Sequence[str]) -> str:
     if not sessions:
         return "There are no sessions."
     count = "is 1 session" if len(sessions) == 1 else f"are {len(sessions)} sessions"
-    return f"There {count}; the newest is {sessions[0].id}."
+    newest = sessions[0]
+    state = "is damaged" if newest.damaged else "cannot be resumed" if newest.resumable is False else None
+    return f"There {count}; the newest is {newest.id}" + (f", which {state}." if state else ".")
 
 
 def _describe_file(file: Path) -> SessionInfo:

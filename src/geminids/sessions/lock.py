@@ -48,7 +48,7 @@ class Holder(msgspec.Struct, frozen=True):
         if self.pid is None:
             return "another process"
         when = "" if self.since is None else time.strftime(" since %H:%M:%S", time.localtime(self.since))
-        return f"run {self.run_id} of process {self.pid}{when}"
+        return f"{self.run_id or 'a run'} of process {self.pid}{when}"
 
 
 class Lock:

@@ -191,8 +191,8 @@ _VERSION = re.compile(r"genai_prices-(.+)\.dist-info")
 
 class _PriceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of the cache file. `of` identifies the version of the library genai-prices that
-    the prices come from. `models` maps the name of each model that was looked up to its prices;
-    None if the library does not know the model.
+    the prices come from. `models` has one entry for each model that was looked up: the model's name
+    and its prices. The prices are None if the library does not know the model.
     """
 
     of: str
@@ -200,9 +200,11 @@ class _PriceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def stored_prices(name: str) -> tuple[Prices | None] | None:
-    """Return the prices of the model `name` from the cache file, as a tuple with one item. The item
-    is None if the library does not know the model. Return None, not a tuple, if the file does not
-    contain the name.
+    """Return the prices of the model `name` from the cache file, in one of these forms:
+
+    - `(prices,)`: the file contains the model's prices
+    - `(None,)`: the file says that the library does not know the model
+    - `None`: the file does not contain the name
     """
     known = _load_file()
     return (known[name],) if name in known else None

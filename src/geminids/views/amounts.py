@@ -63,7 +63,8 @@ def discarded(requests: Sequence[int]) -> str:
     """Return a sentence that says how many answers of the model the CLI did not use. Return an
     empty string if there are none.
 
-    `requests` contains the number of the request for each of these answers.
+    `requests` contains one item for each of these answers: the number of its request
+    (`TokensUsed.request`).
 
     >>> discarded((3,))
     '1 answer was paid for but not used: the CLI asked again'

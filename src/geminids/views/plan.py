@@ -93,7 +93,7 @@ def plan_text(view: PlanView) -> str:
         **{f"settings {name}": _json(value) for name, value in view.settings.items()},
         **{f"policy {name}": text.splitlines() for name, text in view.policies.items()},
         "files of this run": list(view.files),
-        "ignored in this folder (use --trust-workspace to allow it)": list(view.neutralised),
+        "ignored files in this folder (use --trust-workspace to allow them)": list(view.neutralised),
         "prompt, on stdin": view.prompt.splitlines(),
     }
     return "\n\n".join(

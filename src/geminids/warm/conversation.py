@@ -281,8 +281,10 @@ class WarmConversation:
             self._notices.append(("warning", "session_busy", error.message))
 
     def _has_stored_turns(self) -> bool:
-        """Whether the current session has turns that can be handed over to a new session. This can
-        be only a first turn that was stopped.
+        """Whether the current session has turns that can be handed over to a new session.
+
+        It may have such turns even if no turn has succeeded, for example a first turn that was
+        stopped.
         """
         return self.session is not None and self._render_history() is not None
 

@@ -252,8 +252,9 @@ def test_form_fields() -> None:
         "yolo",
     ]
     assert len(names) == len(set(names))
-    # Five options are fixed or set for each run; `approval` appears as `yolo`.
-    assert len(names) == len(option_fields()) - 5
+    # Five options are fixed or set for each run; `approval` appears as `yolo`. The time limit of the
+    # probe is a field of the adapter alone.
+    assert len(names) == len(option_fields()) - 5 + 1
     by_name = {field.name: field for field in config_fields()}
     assert by_name["cwd"].required
     assert (by_name["timeoutSec"].default, by_name["graceSec"].default) == (120, 5)

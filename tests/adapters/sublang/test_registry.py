@@ -146,8 +146,8 @@ def test_unregistered_entry_point_stays_hidden() -> None:
     ("name", "reason"),
     [
         ("broken", "cannot load .*: AttributeError"),
-        ("misnamed", "is not an adapter, or the name in its attribute `agent` is different"),
-        ("dull", "is not an adapter, or the name in its attribute `agent` is different"),
+        ("misnamed", "an adapter with another name: its attribute `agent` is 'owl'"),
+        ("dull", r"is not an adapter\n"),
         ("exiting", "cannot load .*: SystemExit: 3"),
     ],
 )

@@ -341,7 +341,7 @@ def test_a_file_from_elsewhere_is_rescued_into_a_folder(user: User) -> None:
         (("show", "./some.txt"), "would find no session in this file"),
         pytest.param(("show", "."), None, marks=pytest.mark.deep),
         pytest.param(("export", "/dev/null", "--format", "html"), "cannot be read", marks=pytest.mark.deep),
-        (("rescue", "./some.txt"), "contains no message that the CLI could resume"),
+        (("rescue", "./some.txt"), "contains no prompt to the model and no answer"),
     ],
 )
 def test_a_missing_session(user: User, words: tuple[str, ...], expected: str | None) -> None:

@@ -126,12 +126,11 @@ def test_a_silent_run_keeps_its_own_reason(stall: Stall | None, timeout: float |
     assert result_of(silent, timeout=timeout).error_message == "any wording"
 
 
-def test_the_turn_limit_clears_the_session() -> None:
-    """A run that reached its turn limit clears the session, because a resumed run would reach it
-    again. There is nothing to store for the next run, but the id of the session is reported."""
+def test_the_turn_limit_keeps_the_session() -> None:
+    """A run that reached its turn limit keeps the session: the CLI counts the turns of each run."""
     output = _encode(recorded("max_turns"))
-    assert (output["errorCode"], output["clearSession"]) == ("max_turns_exhausted", True)
-    assert output["sessionParams"] is None and output["sessionId"]
+    assert (output["errorCode"], output["clearSession"]) == ("max_turns_exhausted", False)
+    assert output["sessionParams"]["sessionId"] == output["sessionId"]
     assert output["resultJson"]["stopReason"] == "max_turns_exhausted"
 
 

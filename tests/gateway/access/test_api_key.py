@@ -166,7 +166,9 @@ def test_keyring_by_service_and_user() -> None:
             read_key("keyring:google/you")
         with pytest.raises(KeyProblem, match="invalid characters"):
             read_key("keyring:google/blank")
-        with pytest.raises(KeyProblem, match="cannot read the key broken/me from the keyring: RuntimeError") as caught:
+        with pytest.raises(
+            KeyProblem, match="cannot read the key broken/me from the keyring: RuntimeError"
+        ) as caught:
             read_key("keyring:broken/me")
         assert KEY not in "".join(traceback.format_exception(caught.value))
     finally:

@@ -263,9 +263,9 @@ def test_a_changed_prompt_gives_a_diff(tmp_path: Path) -> None:
     with pytest.raises(Mismatch) as caught:
         collect_parts(Replaying(cassette), prompt_request("fix b.py\nand be brief"))
     lines = caught.value.message.splitlines()
-    assert (
-        lines[0]
-        == f"a request is not in the cassette {cassette.name}. It differs from request number 1 of 2:"
+    assert lines[0] == (
+        f"a request is not in the cassette {cassette.name}. "
+        "It differs from the most similar recorded request, number 1 of 2:"
     )
     assert lines[1:] == [
         "--- recorded",
@@ -289,7 +289,7 @@ def test_changed_tool_result_gives_a_diff(tmp_path: Path) -> None:
     cassette = record_cassette(tmp_path, script("x", "y"), prompt_request("go"), turn("x = 1\ny = 2\n"))
     with pytest.raises(Mismatch) as caught:
         collect_parts(Replaying(cassette), turn("x = 1\ny = 3\n"))
-    assert "differs from request number 2 of 2" in caught.value.message
+    assert "differs from the most similar recorded request, number 2 of 2" in caught.value.message
     assert "-  y = 2\n+  y = 3" in caught.value.message
 
 

@@ -422,7 +422,12 @@ def test_credentials_file_was_removed(google: FakeVertexProject) -> None:
 
 @pytest.mark.parametrize(
     ("content", "word"),
-    [(None, "is not a file"), ("{", "is not JSON"), ("[]", "has no field `type`"), ('{"type": 5}', "has no field `type`")],
+    [
+        (None, "is not a file"),
+        ("{", "is not JSON"),
+        ("[]", "has no field `type`"),
+        ('{"type": 5}', "has no field `type`"),
+    ],
 )
 def test_check_of_the_credentials_file(tmp_path: Path, content: str | None, word: str) -> None:
     """`check_available` refuses a file that is missing or invalid. The hint names gcloud."""

@@ -125,7 +125,7 @@ def test_a_skills_folder_that_is_a_link(tmp_path: Path, work: Path, places: Plac
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (work / ".agents").symlink_to(elsewhere)
-    with pytest.raises(GeminidsError, match="is a symbolic link"):
+    with pytest.raises(GeminidsError, match="contains a symbolic link"):
         add_skill(str(_write_source(tmp_path / "mine")), str(work), places)
     assert _files(elsewhere) == []
 

@@ -57,7 +57,7 @@ def test_a_copy_up_to_a_message(session_files: Any) -> None:
     assert [message.id for message in copied.messages][1:] == ["u0", "g0", "u1", "g1"]
     with pytest.raises(SessionError, match="no message 'g9'"):
         sessions.fork(A, session_files.project, at="g9", **session_files.where)
-    with pytest.raises(SessionError, match="no usable message"):
+    with pytest.raises(SessionError, match="no prompt to the model"):
         sessions.fork(A, session_files.project, at=f"c-{A}", **session_files.where)
     assert len(sessions.find(session_files.project, **session_files.where)) == 2
 

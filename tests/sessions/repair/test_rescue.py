@@ -197,7 +197,7 @@ def test_a_file_without_messages_is_an_error(session_files: Any, data: bytes) ->
     """A file without messages gives one clear error, and no session is created."""
     file = session_files.chats() / f"session-2026-10-01T10-00-{A[:8]}.jsonl"
     file.write_bytes(data)
-    with pytest.raises(SessionDamaged, match="contains no message that the CLI could resume"):
+    with pytest.raises(SessionDamaged, match="contains no prompt to the model"):
         sessions.rescue(file, **session_files.where)
     assert list(session_files.chats().iterdir()) == [file]
 

@@ -51,7 +51,7 @@ class RecordFiles:
         """Create the folder below `parent`. If `parent` is None, create it below `records` in
         geminids' data folder.
 
-        `warn` is called with a message for each file that cannot be written.
+        `warn` is called with a message for each file that cannot be written or masked.
         """
         self.folder = _new_folder(Places.of().records if parent is None else Path(os.path.abspath(parent)))
         self.output = self.folder / "output.log"
@@ -125,7 +125,7 @@ class RecordFiles:
                 self.telemetry.unlink()
                 _write_new(self.telemetry, masked)
         except OSError as error:
-            self._warn_about("the telemetry log", error)
+            self._warn(f"cannot mask secrets in {self.telemetry}; removing this file: {error.strerror}")
             self.telemetry.unlink(missing_ok=True)
             return None
         return str(self.telemetry)
@@ -272,11 +272,11 @@ def _masked(stdout: str, redact: Redact) -> Iterator[str]:
 
 
 def _joined(lines: list[str], pieces: list[str], first: dict[str, Any], redact: Redact) -> list[str]:
-    """Return one line with the masked text if the joined text of `lines` contains a secret.
-    Otherwise return `lines` unchanged.
+    """Mask a secret that is split over several messages.
 
-    `lines` are consecutive messages, `pieces` are the texts of these messages, and `first` is the
-    first message, decoded.
+    `lines` are consecutive messages as JSON, `pieces` are the texts of these messages, and `first`
+    is the first message, decoded. If the joined text of the messages contains a secret, return a
+    single line: one message with the masked text. Otherwise return `lines` unchanged.
     """
     text = "".join(pieces)
     if (masked := redact(text)) == text:

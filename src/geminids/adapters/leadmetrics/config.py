@@ -17,6 +17,7 @@ from geminids.options.values import kind
 __all__ = [
     "DOCUMENTED",
     "GRACE",
+    "PROBE_TIMEOUT",
     "TEMPLATE_NAMES",
     "TIMEOUT",
     "Config",
@@ -29,6 +30,7 @@ __all__ = [
 
 TIMEOUT = 120.0
 GRACE = 5.0
+PROBE_TIMEOUT = 60.0
 
 # Maps the field names in Leadmetrics' documentation to the names of our options.
 DOCUMENTED = {
@@ -72,6 +74,7 @@ TEMPLATE_NAMES = (
     "runId",
     "run.id",
 )
+_TEMPLATE = ("prompt_template", "template")
 _PROBE = "helloProbeTimeoutSec"
 _ABSENT: tuple[object, ...] = (None, "")
 _TWICE = "is set twice, with different values"
@@ -97,7 +100,7 @@ class GeminiLocalConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     command: str | None = None
     """The path of a Gemini CLI, or a version that `geminids install` installed. With None, geminids
     uses the first CLI that it finds."""
-    hello_probe_timeout_sec: float = 60.0
+    hello_probe_timeout_sec: float = PROBE_TIMEOUT
     options: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -175,7 +178,7 @@ def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
         problems.insert(0, ("cwd", "is required"))
     problems += _unsupported(given)
     form: dict[str, object] = {"make_cwd": True}
-    probe = 60.0
+    probe = PROBE_TIMEOUT
     for name, value in given.items():
         if value in _ABSENT or name in _IGNORED:
             continue
@@ -192,9 +195,9 @@ def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
     _set_timeout(form, problems)
     try:
         options = options_from_form(form)
-        problems += _template_problems(options)
     except OptionsError as error:
         problems += ((_their_name(name, given), text) for name, text in error.problems)
+    problems += _template_problems(form)
     if problems:
         raise OptionsError(problems)
     return options, probe
@@ -230,16 +233,19 @@ def _unsupported(given: Config) -> list[tuple[str, str]]:
     ]
 
 
-def _template_problems(options: Options) -> list[tuple[str, str]]:
+def _template_problems(form: Config) -> list[tuple[str, str]]:
     """Return a list with one problem if the template contains names that have no value in any run;
     otherwise return an empty list."""
-    names = names_in(options.template or "")
+    field, template = next(
+        ((name, value) for name, value in form.items() if _snake(name) in _TEMPLATE), ("", None)
+    )
+    names = names_in(template) if isinstance(template, str) else ()
     unknown = [name for name in names if name not in TEMPLATE_NAMES and not name.startswith("context.")]
     if not unknown:
         return []
     known = ", ".join(("prompt", *TEMPLATE_NAMES, "context.NAME"))
     written = ", ".join(f"{{{{{name}}}}}" for name in unknown)
-    return [("promptTemplate", f"unknown names: {written}; the known names are {known}")]
+    return [(field, f"unknown names: {written}; the known names are {known}")]
 
 
 def _set_timeout(form: dict[str, object], problems: list[tuple[str, str]]) -> None:

@@ -60,7 +60,8 @@ class AdapterRuntime(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The values that the orchestrator stored after the agent's last run in this folder."""
 
     session_id: str | None = None
-    session_params: dict[str, Any] | None = None
+    session_params: dict[str, Any] | str | None = None
+    """The stored `session_params` of the last result: the object, or its JSON as text."""
     session_display_id: str | None = None
     task_key: str | None = None
 
@@ -172,9 +173,16 @@ def billing_type(environ: Mapping[str, str]) -> BillingType:
 
 def _stored_params(runtime: AdapterRuntime) -> dict[str, Any]:
     """Return the stored session parameters as a dict with their JSON names. The caller may have
-    stored a `SessionParams` object instead of a dict."""
-    params: dict[str, Any] = msgspec.to_builtins(runtime.session_params) or {}
-    return params
+    stored a `SessionParams` object or its JSON instead of a dict. If the stored value is not an
+    object, return a dict without a session id."""
+    stored: Any = runtime.session_params
+    if isinstance(stored, str | bytes):
+        try:
+            stored = msgspec.json.decode(stored) if stored else None
+        except msgspec.DecodeError:
+            stored = {"sessionId": ""}
+    params: Any = msgspec.to_builtins(stored)
+    return params if isinstance(params, dict) else {} if params is None else {"sessionId": ""}
 
 
 def _text(values: Mapping[str, Any], *names: str) -> str | None:

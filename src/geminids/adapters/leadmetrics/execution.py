@@ -97,7 +97,8 @@ class _Execution:
         return self._result(encoder, options, None if retried else session, retried)
 
     async def _run_in_new_session(self, first: Encoder, options: Options) -> Encoder:
-        """Send the prompt again, in a new session. `first` is the run whose session could not be resumed."""
+        """Send the prompt again, in a new session. `first` is the encoder of the run whose session
+        could not be resumed."""
         why = first.finished.reason if first.finished else None
         second = _encoder(options)
         await self._log_notice(second, f"cannot resume the session ({why}); starting a new session")
@@ -162,7 +163,8 @@ class _Execution:
             await self._call("on_log", self._context.on_log, "stderr", f"[geminids] {text}\n")
 
     async def _call(self, name: str, callback: Callable[..., CallbackReturn], *arguments: object) -> None:
-        """Call a callback of the caller. If it is a coroutine function, wait until it ends.
+        """Call one of the caller's callbacks. If the callback is a coroutine function, wait until
+        the coroutine ends.
 
         A callback that raises an exception is not called again. The transcript reports this
         failure, and the run continues.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from geminids.adapters.leadmetrics.config import DOCUMENTED, GRACE, TIMEOUT, config_name
+from geminids.adapters.leadmetrics.config import DOCUMENTED, GRACE, PROBE_TIMEOUT, TIMEOUT, config_name
 from geminids.config.schema import ConfigField
 from geminids.config.schema import config_fields as option_fields
 from geminids.gemini import Release, models_of, release_of
@@ -39,6 +39,16 @@ _YOLO = ConfigField(
     group="Permissions",
     description="Let the agent use every tool without asking. Otherwise it can only read.",
     default=False,
+)
+_PROBE = ConfigField(
+    name="helloProbeTimeoutSec",
+    label="Time limit of the live probe",
+    kind="number",
+    group="Limits",
+    description="How many seconds the model has to say hello when the environment is tested.",
+    default=PROBE_TIMEOUT,
+    min=0,
+    exclusive_min=True,
 )
 _HEAD = """\
 # gemini_local: the configuration of an agent
@@ -120,13 +130,13 @@ def config_fields() -> tuple[ConfigField, ...]:
     documented = [_renamed(ours[option]) for name, option in DOCUMENTED.items() if name != "yolo"]
     further = [_renamed(field) for name, field in ours.items() if name not in _EXCLUDED]
     # `command` is a field of Paperclip and comes after the documented fields.
-    return (*documented[:-1], _YOLO, documented[-1], *further)
+    return (*documented[:-1], _YOLO, documented[-1], _PROBE, *further)
 
 
 def agent_configuration_doc() -> str:
     """Return the documentation of the configuration fields in Markdown."""
     rows = [f"- `{field.name}` ({_type(field)}): {field.description}" for field in config_fields()]
-    documented = len(DOCUMENTED)
+    documented = len(DOCUMENTED) + 1  # and the time limit of the live probe
     parts = (_HEAD, "## Fields\n", *rows[:documented], "", "## Further options\n", *rows[documented:])
     return "\n".join(parts) + "\n"
 

@@ -89,7 +89,7 @@ def extract_usage(lines: Sequence[WireLine]) -> AdapterUsage | None:
 
 def extract_model_id(lines: Sequence[WireLine]) -> str | None:
     """Return the model that answered. If the line `result` names no model or several models, return
-    the requested model, which is in the line `init`. Return None if that line is missing too."""
+    the requested model, which is in the line `init`. Return None if there is no line `init`."""
     stats = _stats(lines)
     if stats is not None and len(stats.models) == 1:
         return next(iter(stats.models))

@@ -118,6 +118,7 @@ class _Run:
         self._abort_timeout = float(getattr(adapter, "abort_timeout", _ABORT_TIMEOUT))
         self.feed: Feed[AgentEvent] = Feed([lambda: adapter.run(prompt, options)])
         self.over = False
+        self._has_yielded = False
 
     def interrupted(self) -> AgentEvent:
         """Return a `done` event for an aborted run. It contains the resume token with which the run
@@ -128,7 +129,7 @@ class _Run:
         """Wait for the next event of the adapter, and return the events to emit for it."""
         await self.feed.arrival()
         if self.feed.aborted:
-            return self._end([await self._drained() or self.interrupted()])
+            return self._end(await self._drained() or [self.interrupted()])
         if self.feed.is_empty:
             return self._ended_early()
         event = self.feed.take()
@@ -138,30 +139,34 @@ class _Run:
                 f"the adapter yielded an object of type {type(event).__name__}, which is not an event",
             )
         self._maker.note(event)
+        self._has_yielded = True
         if event.type != "done":
             return [event]
         self._keep_token(_token(event))
         return self._end([event])
 
-    async def _drained(self) -> AgentEvent | None:
+    async def _drained(self) -> list[AgentEvent]:
         """Wait up to `abort_timeout` seconds after an abort for the adapter's own `done` event, and
-        return this event.
+        return this event. If no event was yielded before the abort, return `init` too.
 
-        Return None if the adapter ends without a `done`, fails, or needs more time. Other events
-        that arrive in this time are dropped.
+        Return an empty list if the adapter ends without a `done`, fails, or needs more time. Other
+        events that arrive in this time are dropped.
         """
+        first: list[AgentEvent] = []
         with anyio.move_on_after(self._abort_timeout):
             while True:
                 await self.feed.arrival(until_abort=False)
                 if self.feed.is_empty:
-                    return None
+                    return []
                 event = self.feed.take()
                 if isinstance(event, AgentEvent):
                     self._maker.note(event)
+                    if event.type == "init" and not self._has_yielded:
+                        first.append(event)
                     if event.type == "done":
                         self._keep_token(_token(event))
-                        return event
-        return None
+                        return [*first, event]
+        return []
 
     def _ended_early(self) -> list[AgentEvent]:
         """Return an `error` and a `done` event for an adapter that ended without its own `done`.

@@ -17,11 +17,12 @@ _LEVELS = {"file_write": "file_write", "shell_execute": "shell", "network_access
 
 
 class Denials:
-    """Replaces the reason why a tool call was denied, if the options of the run deny this call. The
-    new reason uses the names of SubLang's options.
+    """Replaces the reason of each tool call that the options of the run deny. The new reason uses
+    the names of SubLang's options.
 
-    If the callback or the user's own policies deny a call, the reason stays unchanged. `can_ask` is
-    True if the adapter has an `on_permission` callback.
+    The reason stays unchanged if the callback `on_permission` or the user's own policies deny the
+    call. `can_ask` is True if the adapter has an `on_permission` callback. Without this callback,
+    the permission level `ask` also denies calls.
     """
 
     def __init__(self, requested: AgentOptions, *, can_ask: bool) -> None:
@@ -42,7 +43,7 @@ class Denials:
         return event
 
     def reason(self, tool: str) -> str | None:
-        """Return why the options deny every call of this tool; None if they do not deny it."""
+        """If the options deny every call of this tool, return the reason. Otherwise return None."""
         requested, names = self._requested, {*known_as(tool)}
         if names & {*(requested.disallowed_tools or ())}:
             return f"{tool} is in disallowed_tools"

@@ -53,7 +53,7 @@ async def until_set(signal: AbortSignal) -> None:
         try:
             await wait()
         except Exception as error:
-            _log.debug("cannot await the stop signal; polling it", error=error)
+            _log.debug("cannot await the abort signal; polling it", error=error)
     while not signal.is_set():
         await anyio.sleep(_POLL)
 
@@ -88,7 +88,7 @@ def watch(signal: AbortSignal | None, call: Callable[[], object]) -> Callable[[]
                 await until_set(signal)
             except Exception as error:
                 # A signal that cannot be read could never stop the run: treat it as set.
-                _log.warning("cannot read the stop signal; stopping the run", error=error)
+                _log.warning("cannot read the abort signal; stopping the run", error=error)
             call()
 
     _spawn(wait)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
-if TYPE_CHECKING:
-    from geminids.adapters.sublang.feed import AbortSignal
+from geminids.adapters.sublang.feed import AbortSignal
 
 __all__ = ["AgentOptions", "PermissionPolicy", "merge_options"]
 
@@ -40,7 +39,8 @@ class PermissionPolicy(
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one run of any agent. None means "not set".
 
-    `allowed_tools` restricts the agent to these tools; `()` means no tool at all. `resume` is the
+    `allowed_tools` restricts the agent to these tools; `()` means no tool at all. The agent uses
+    these tools without asking, except those whose level in `permissions` is `ask`. `resume` is the
     `resume_token` of an earlier `done` event; False makes an `AgentInstance` start a new session.
     The run is stopped when `abort_signal.is_set()` returns true.
     """

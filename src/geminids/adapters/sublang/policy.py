@@ -65,16 +65,19 @@ def _permissions(requested: AgentOptions, base: Permissions) -> Permissions:
     if denied:
         fields["deny_tools"] = (*base.deny_tools, *(tool for tool in denied if tool not in base.deny_tools))
     if requested.allowed_tools is not None:
-        fields |= _only(requested.allowed_tools, fields, fields.get("deny_tools", base.deny_tools))
+        asked = {ours for theirs, ours in _CAPABILITIES.items() if getattr(policy, theirs, None) == "ask"}
+        fields |= _only(requested.allowed_tools, fields, fields.get("deny_tools", base.deny_tools), asked)
     return msgspec.structs.replace(base, **fields)
 
 
-def _only(allowed: tuple[str, ...], fields: dict[str, Any], denied: tuple[str, ...]) -> dict[str, Any]:
-    """Return fields of `Permissions` that let the agent use only the tools in `allowed`, and let it
-    use them without asking.
+def _only(
+    allowed: tuple[str, ...], fields: dict[str, Any], denied: tuple[str, ...], asked: set[str]
+) -> dict[str, Any]:
+    """Return fields of `Permissions` that let the agent use only the tools in `allowed`.
 
     These tools stay forbidden: the tools in `denied`, and the tools of each capability whose level
-    in `fields` is `deny`.
+    in `fields` is `deny`. The tools of the capabilities in `asked` need permission for each call.
+    All other tools are used without asking.
     """
     excluded = {
         *denied,
@@ -87,9 +90,13 @@ def _only(allowed: tuple[str, ...], fields: dict[str, Any], denied: tuple[str, .
     lifted = {
         ours: None
         for ours in _CAPABILITIES.values()
-        if fields.get(ours) in ("ask", "allow") and set(remaining) & set(tools_with(ours))  # type: ignore[arg-type]
+        if ours not in asked
+        and fields.get(ours) in ("ask", "allow")
+        and set(remaining) & set(tools_with(ours))  # type: ignore[arg-type]
     }
-    return {"only_tools": remaining, "allow_tools": remaining, **lifted}
+    needs_permission = {tool for ours in asked for tool in tools_with(ours)}  # type: ignore[arg-type]
+    approved = tuple(tool for tool in remaining if tool not in needs_permission)
+    return {"only_tools": remaining, "allow_tools": approved, **lifted}
 
 
 def _problems(requested: AgentOptions, base: Options) -> Iterator[tuple[str, str]]:
@@ -145,7 +152,7 @@ def _path_problem(path: Any) -> str | None:
     if plain.startswith("/") or re.match(r"[A-Za-z]:", plain):
         return f"is the absolute path {path!r}; use a path relative to the working folder"
     if _NOT_IN_PATHS.search(plain):
-        return f"is {path!r}; globs, shell and control characters are not allowed"
+        return f"is {path!r}; glob patterns, shell characters and control characters are not allowed"
     parts = plain.removesuffix("/").split("/")
     if ".." in parts or "" in parts:
         return f"is {path!r}; .. and empty parts are not allowed"

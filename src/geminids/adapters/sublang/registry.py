@@ -88,11 +88,15 @@ def _load(entry: EntryPoint) -> AgentAdapter:
     except (Exception, SystemExit) as error:
         why = describe_error(error)
         raise GeminidsError(f"cannot load the adapter {entry.name!r} ({entry.value}): {why}") from error
-    if not _is_adapter(adapter) or adapter.agent != entry.name:
+    if not _is_adapter(adapter):
         raise GeminidsError(
-            f"the entry point {entry.name!r} ({entry.value}) is not an adapter, "
-            "or the name in its attribute `agent` is different",
-            hint=_ADAPTER_HINT,
+            f"the entry point {entry.name!r} ({entry.value}) is not an adapter", hint=_ADAPTER_HINT
+        )
+    if adapter.agent != entry.name:
+        raise GeminidsError(
+            f"the entry point {entry.name!r} ({entry.value}) is an adapter with another name: its "
+            f"attribute `agent` is {adapter.agent!r}",
+            hint="The entry point and the attribute `agent` must have the same name.",
         )
     checked: AgentAdapter = adapter
     return checked

@@ -118,7 +118,8 @@ class ChatThread:
 
     @property
     def discarded(self) -> Sequence[int]:
-        """The numbers of the API requests for which the CLI did not use the model's answer."""
+        """The API requests whose answers the CLI did not use. Each item is the number of a request
+        (`TokensUsed.request`)."""
         return tuple(self._chat.discarded) if self._chat else ()
 
     def send(self, prompt: str, fields: dict[str, Any] | None = None) -> None:

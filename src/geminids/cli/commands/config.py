@@ -34,7 +34,7 @@ def config() -> None:
 
     A value comes from a flag, an environment variable (GEMINIDS_MODEL), the project's geminids.toml,
     your config.toml, or the default, in this order. Names look like gemini.model,
-    gemini.permissions.shell or gemini.env.NAME; the leading gemini. is optional.
+    gemini.permissions.shell or gemini.env.NAME; the prefix "gemini." is optional.
     """
 
 

@@ -47,7 +47,7 @@ _WIDTH = max(map(len, ("cli_version", "sessions_home")))
     help="Check for runs with the built-in scripted model, which needs no key.",
 )
 @click.option(
-    "--end-orphans", is_flag=True, help="End processes of runs whose program has died, without asking."
+    "--end-orphans", is_flag=True, help="End processes left by programs that have died, without asking."
 )
 def doctor(
     live: bool,
@@ -143,7 +143,7 @@ def _may_ask() -> bool:
 
 
 def _offer_to_end_orphans() -> None:
-    if click.confirm("End the processes of runs whose program has died?", default=False):
+    if click.confirm("End the processes left by programs that have died?", default=False):
         _print_ended(_end_orphans())
 
 
@@ -158,4 +158,4 @@ def _print_ended(ended: Sequence[Ended]) -> None:
     for process in ended:
         click.echo(f"ended {process.pid} ({process.signal}): {process.command}", err=True)
     if not ended:
-        click.echo("found no processes of runs whose program has died", err=True)
+        click.echo("found no processes left by programs that have died", err=True)

@@ -143,7 +143,7 @@ def _record_writer(handle: Run | RemoteRun, files: RecordFiles | None) -> Dialec
     from geminids.adapters.cakit.files import RecordWriter
     from geminids.run.run import Run
 
-    assert isinstance(handle, Run), "a record needs a run of this process"
+    assert isinstance(handle, Run), "only a run in this process can have a record"
     return RecordWriter(files, handle)
 
 

@@ -196,7 +196,7 @@ def _summary(rescued: Rescue) -> list[str]:
     if rescued.lost:
         size = sum(piece.size for piece in rescued.lost)
         offsets = ", ".join(f"{piece.offset:,}" for piece in rescued.lost[:5])
-        lines.append(f"lost: {size:,} bytes of incomplete records, at {offsets}")
+        lines.append(f"lost: {size:,} bytes of incomplete records, at byte {offsets}")
     return [*lines, f"new session: {rescued.session_id}", rescued.file]
 
 

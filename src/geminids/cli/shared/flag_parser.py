@@ -18,7 +18,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _PERMISSION_FLAGS = {
     "allow": "Capabilities to allow: " + ", ".join(CAPABILITIES) + ".",
-    "ask": "Capabilities for which to ask you; they are denied if nobody can answer.",
+    "ask": "Capabilities to ask you about; if nobody can answer, they are denied.",
     "deny": "Capabilities to deny.",
 }
 _LAST_CAPABILITY = "permissions.skills"  # the help lists --allow, --ask and --deny after this field

@@ -25,8 +25,8 @@ def collect_signals() -> Iterator[None]:
     """Inside this `with` block, store the signals that arrive, so that `stop_on_signals` can handle
     them later.
 
-    This is needed because the CLI is started before the event loop. A signal can arrive between the
-    two starts.
+    This is needed because geminids starts Gemini CLI first and its own event loop later. A signal
+    can arrive between these two starts.
     """
     _early.clear()
     with _handled(_collect):

@@ -201,21 +201,36 @@ def encode_agent_event(event: AgentEvent) -> bytes:
 
 def decode_agent_event(line: bytes | str) -> AgentEvent:
     """Decode an event. For the nine types in `PAYLOADS`, the payload is decoded as the struct of
-    its type.
+    its type. Metadata and capabilities become `Metadata` and `AgentCapabilities` if they contain
+    only fields of these; those of other agents stay a dict.
 
     Raises `msgspec.MsgspecError` if the line is not a valid event.
     """
     fields = _decoder.decode(line)
     payload = msgspec.json.decode(fields.payload, type=PAYLOADS.get(fields.type, Any))
+    if isinstance(payload, Init):
+        capabilities = _as_ours(payload.capabilities, AgentCapabilities)
+        payload = msgspec.structs.replace(payload, capabilities=capabilities)
     return AgentEvent(
         type=fields.type,
         agent=fields.agent,
         timestamp=fields.timestamp,
         session_id=fields.session_id,
         payload=payload,
-        metadata=fields.metadata,
+        metadata=_as_ours(fields.metadata, Metadata),
         role=fields.role,
     )
+
+
+def _as_ours(value: Any, kind: type[_Payload]) -> Any:
+    """Return a JSON object as a struct of this kind. Return the value unchanged if the struct cannot
+    contain all of it."""
+    if not isinstance(value, dict) or not value.keys() <= set(kind.__struct_encode_fields__):
+        return value
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return value
 
 
 def is_agent_event(value: Any) -> bool:

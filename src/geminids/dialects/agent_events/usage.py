@@ -132,7 +132,8 @@ def tokens_of(
 def _disagree(usage: Usage, requests: Sequence[TokensUsed]) -> bool:
     """Return whether the sums over `requests` differ from `usage`, the sums that the CLI reports.
 
-    They can differ only in runs without the gateway. In this case, `requests` or `usage` is wrong.
+    The sums can differ only in runs without the gateway. If they differ, either `requests` or
+    `usage` is wrong.
     """
     for name in ("input", "output"):
         total = getattr(usage, name)

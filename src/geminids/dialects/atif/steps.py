@@ -172,8 +172,8 @@ class ModelTurn:
         """Return the turn as a step. `number` is the id of the step.
 
         `agents` are the ids of the calls that started subagents. The result of such a call refers
-        to the document of its subagent. `discarded` are the numbers of the requests whose answers
-        the CLI did not use.
+        to the document of its subagent. `discarded` identifies the requests whose answers the CLI
+        did not use: each item is the number of a request (`TokensUsed.request`).
         """
         unused = [used.request for used in self.tokens if used.request in discarded]
         results = [result for call in self.calls if (result := _result(call, agents)) is not None]

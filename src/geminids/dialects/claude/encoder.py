@@ -283,8 +283,8 @@ class Encoder:
     def _is_incomplete(self, parent: str | None) -> bool:
         """Return whether tool calls or a thought of the open message are still missing.
 
-        The event with the token counts of a message also contains the numbers of its tool calls and
-        thoughts. The events of these calls and thoughts can come later.
+        The event with the token counts of a message also says how many tool calls and thoughts the
+        message has. The events of these calls and thoughts can come later.
 
         `parent` is the id of the tool call that started the subagent; None for the main agent.
         Return False if no message is open.

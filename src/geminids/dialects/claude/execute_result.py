@@ -105,7 +105,7 @@ class ExecutedCollector:
         session_id = finished.session_id if finished else self._accumulator.session_id
         return Executed(
             success=error is None,
-            exit_code=_exit_code(finished),
+            exit_code=_exit_code(finished, was_started=self._started is not None),
             session_id=session_id or "",
             duration=finished.duration_ms if finished else 0,
             messages=list(self._messages()),
@@ -126,11 +126,13 @@ class ExecutedCollector:
             yield _message(f"{run_id}-{turn.number}", turn, self._turn_starts.get(turn.number), model)
 
 
-def _exit_code(finished: Finished | None) -> int:
+def _exit_code(finished: Finished | None, *, was_started: bool) -> int:
     if finished is None or finished.outcome == "timed_out":
         return _NO_EXIT
     if finished.outcome == "success":
         return 0
+    if not was_started:
+        return _NO_EXIT
     # The CLI ends some failed runs with exit code 0, which callers would take for a success.
     return finished.exit_code or EXIT_CODES[finished.outcome]
 

@@ -39,9 +39,10 @@ _MESSAGE_DELTA = b'{"type":"message_delta","delta":{"stop_reason":%b,"stop_seque
 class MessageBuilder:
     """A message that is not complete yet.
 
-    With `live=True`, each piece is also written immediately as a `stream_event` line. The blocks of
-    the message are then in the order in which they began, and each block ends before the next one
-    begins. Without `live`, thinking blocks come first, as in messages of Claude.
+    With `live=True`, each piece of the message is also written immediately as a `stream_event`
+    line. The blocks of the message are then in the order in which they began, and each block ends
+    before the next one begins. Without `live`, thinking blocks come first, as in messages of
+    Claude.
     """
 
     def __init__(

@@ -108,9 +108,6 @@ def result_of(
     usage = _usage(used)
     cost = finished.cost
     fields = _session_fields(session, started)
-    if turns:
-        # Do not resume the session: the next run would soon reach the limit of turns again.
-        fields["session_params"] = None
     return AdapterExecutionResult(
         success=ok,
         # As in Node: a process that a signal ended has no exit code.
@@ -131,7 +128,7 @@ def result_of(
         auth_mode=cost.auth_mode if cost is not None else None,
         result_json=_result_json(finished, used, message),
         summary=finished.answer,
-        clear_session=turns or lost or finished.clear_session,
+        clear_session=lost or finished.clear_session,
         ended=tuple(Ended(pid=one.pid, command=one.command, signal=one.signal) for one in finished.ended),
         output=finished.text,
         error=message,

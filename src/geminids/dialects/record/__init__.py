@@ -327,8 +327,8 @@ def of_models(usage: Usage | None) -> dict[str, ModelTokens]:
 
 
 def of_report(models: Mapping[str, ModelReport]) -> ReportUsage:
-    """Return the usage in a report of the CLI. A model is omitted from the tokens if its prompt,
-    output or total tokens are missing."""
+    """Return the usage in a report of the CLI. If the prompt, output or total tokens of a model are
+    missing, no sum would be right: the tokens of all models are then left out."""
     usage = {}
     for name, model in models.items():
         counts = model.tokens
@@ -336,7 +336,8 @@ def of_report(models: Mapping[str, ModelReport]) -> ReportUsage:
     requests = [model.api.total_requests for model in models.values()]
     known = [number for number in requests if number is not None]
     total = sum(known) if requests and len(known) == len(requests) else None
-    return ReportUsage({name: tokens for name, tokens in usage.items() if tokens}, total)
+    models_usage = {name: tokens for name, tokens in usage.items() if tokens}
+    return ReportUsage(models_usage if len(models_usage) == len(usage) else {}, total)
 
 
 def _tokens(

@@ -137,10 +137,14 @@ class Translator:
         if self._has_emitted_completed:
             return []
         self._has_emitted_completed = True
-        error = error or "gemini: the events end before the run has ended"
+        answer = self._text.getvalue()
+        has_session = self._has_emitted_started or bool(answer)
         return [
             CompletedEvent(
-                ok=False, answer=self._text.getvalue(), resume=self._token(self._session_id), error=error
+                ok=False,
+                answer=answer,
+                resume=self._token(self._session_id) if has_session else None,
+                error=error or "gemini: the events end before the run has ended",
             )
         ]
 
@@ -227,8 +231,9 @@ class Translator:
         path = path_in(tool_input) or (started.paths[0] if started.paths else None)
         if kind == "file_change" and path:
             detail["changes"] = [{"path": path, "kind": "update"}]
-        if finished is not None and finished.output is not None:
-            detail["output_preview"] = finished.output[:_PREVIEW]
+        output = None if finished is None else finished.error if finished.output is None else finished.output
+        if output is not None:
+            detail["output_preview"] = output[:_PREVIEW]
         if finished is not None and finished.exit_code is not None:
             detail["exit_code"] = finished.exit_code
         if started.parent:
@@ -250,6 +255,8 @@ class Translator:
         if event.text:
             self._emit_started(event, out)
         self._has_emitted_completed = True
+        # A run that failed without a `StartedEvent` has no session: the CLI did not open it.
+        has_session = (self._has_emitted_started or event.outcome == "success") and not event.clear_session
         error = error_of(event, self._cli_error)
         if error is not None and event.failure is not None and exited_without_result(event):
             out.append(self._note(_exit_line(event), {"code": event.failure.kind}, "warning"))
@@ -257,7 +264,7 @@ class Translator:
             CompletedEvent(
                 ok=event.outcome == "success",
                 answer=event.text,
-                resume=None if event.clear_session else self._token(self._session_id),
+                resume=self._token(self._session_id) if has_session else None,
                 error=error,
                 usage=_usage(event),
             )

@@ -120,8 +120,8 @@ class AcpTranslator:
         return out
 
     def _is_late(self, call: AcpToolCall | None) -> bool:
-        """Return whether this is the first update about the tool call `call`. Return False if
-        `call` is None.
+        """Return whether no update about the tool call `call` has arrived before the current one.
+        Return False if `call` is None.
 
         For some calls, the CLI sends no update at the start of the call, but only at its end. Then
         the first update is late.

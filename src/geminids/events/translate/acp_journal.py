@@ -18,14 +18,16 @@ __all__ = ["WarmJournalTranslator"]
 
 
 class WarmJournalTranslator:
-    """Translates the journal of an ACP session (the session file of the CLI) into events that
-    report token counts, and into tool results.
+    """Reads the messages of the journal of an ACP session (the session file of the CLI). Returns
+    the token counts as events, and the results of the tool calls.
 
-    `known` contains the ids of the tool calls whose results were already returned; new ids are
-    added to it.
     In this journal, each answer of the model is one message. One other message contains all tool
     calls of the session; the CLI writes this message again after each call. Thoughts are skipped,
     because the ACP updates report them.
+
+    `updates` gets the answers and the tool results, to find the end of each turn. `known` contains
+    the ids of the tool calls whose results were already returned. When this class returns a result,
+    it adds the id of the call to `known`.
     """
 
     def __init__(

@@ -176,12 +176,12 @@ def with_tool_record(finished: ToolFinished, record: ToolRecord) -> ToolFinished
     """Return the event `finished`, completed with the values of `record`, the journal's result of
     the same tool call.
 
+    If the call was denied, only missing arguments are added. Otherwise:
+
     - The exit code and the changes are taken from the record.
     - The status and the output are taken from the record if it has them, otherwise from the event.
     - The arguments are taken from the event if it has them, otherwise from the record. The same is
       true of the error if the call failed.
-
-    If the call was denied, only missing arguments are added.
     """
     if finished.status == "denied":
         arguments = record.input if finished.input is None else finished.input

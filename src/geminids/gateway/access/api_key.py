@@ -80,7 +80,7 @@ def _key_in(text: str, path: str) -> str:
 
     The key is the value in the line `GEMINI_API_KEY=…`. If there is no such line, the file must
     have only one line: the key itself, or `NAME=KEY` with any name. Empty lines and comments do not
-    count. In all other cases, `KeyProblem` is raised.
+    count. A text of any other form raises `KeyProblem`.
     """
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]

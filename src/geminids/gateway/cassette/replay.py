@@ -206,7 +206,8 @@ class Replaying:
         number = self._cassette.exchanges[free[at]].n
         diff = self._redactor.text(diff_of(now, self._recorded[free[at]]))
         return Mismatch(
-            f"a request is not in the cassette {name}. It differs from request number {number} of {count}:\n{diff}",
+            f"a request is not in the cassette {name}. "
+            f"It differs from the most similar recorded request, number {number} of {count}:\n{diff}",
             _HINT,
         )
 

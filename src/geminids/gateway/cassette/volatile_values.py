@@ -123,8 +123,8 @@ def _without_groups(form: str) -> str:
     """Expand a date pattern into alternatives, one for each separator, such as `-` or `/`. In
     `form`, the character `#` means: the same separator again.
 
-    A back-reference to the separator is not possible. The pattern becomes a part of a larger
-    pattern, so the number of its group is not known.
+    A back-reference to the separator is not possible, because it needs the number of the
+    separator's group. This number is not known: the pattern becomes a part of a larger pattern.
     """
     before, _, rest = form.partition("([")
     signs, optional, rest = rest.partition("]?)") if "]?)" in rest else rest.partition("])")

@@ -178,8 +178,9 @@ class _FromMetadata:
     """Gets access tokens for the service account of this machine. They come from the metadata
     server, which gives tokens to programs on a Google machine.
 
-    It does not use google-auth, for two reasons: google-auth needs the library `requests`, and it
-    reads the address of the server from the environment of this process when it is imported.
+    This class does not use google-auth, for two reasons: google-auth needs the library `requests`.
+    And during its import, google-auth reads the server's address from the environment of this
+    process.
     """
 
     def __init__(self, host: str, network: NetworkSettings) -> None:
@@ -303,8 +304,8 @@ def _credentials_of(info: dict[str, Any]) -> Any:
 def _impersonated(info: dict[str, Any]) -> Any:
     """Create credentials with which a source account acts as a service account (impersonation).
     `info` is the content of a file that `gcloud auth application-default login
-    --impersonate-service-account` wrote. Raises `GeminidsError` if the file does not name both
-    accounts.
+    --impersonate-service-account` wrote. Raises `GeminidsError` if the service account
+    or the source account is missing in the file.
     """
     from google.auth import impersonated_credentials
 
@@ -312,7 +313,7 @@ def _impersonated(info: dict[str, Any]) -> Any:
     account = _ACCOUNT_IN_URL.search(url) if isinstance(url, str) else None
     if account is None or not isinstance(source, dict) or not isinstance(source.get("type"), str):
         raise GeminidsError(
-            "the credentials name no service account to impersonate, or have no source credentials",
+            "the credentials are incomplete: they need a service account to impersonate, and source credentials",
             hint="Create the credentials again: "
             "`gcloud auth application-default login --impersonate-service-account=ACCOUNT`.",
         )

@@ -85,7 +85,7 @@ class VertexCredentials:
         self, project: str, location: str, environ: Mapping[str, str], network: NetworkSettings
     ) -> None:
         """Check and store the values. Raises `GeminidsError` if the project or the location
-        contains characters that are not allowed in its name.
+        contains invalid characters.
         """
         self.project = _checked(project, _PROJECT, "project", "GOOGLE_CLOUD_PROJECT")
         self.location = _checked(location, _LOCATION, "location", "GOOGLE_CLOUD_LOCATION")

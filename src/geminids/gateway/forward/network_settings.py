@@ -116,8 +116,8 @@ def read_base_url(url: str) -> tuple[Address, str]:
     if address is None or "@" in urlsplit(url).netloc:
         raise GeminidsError(
             f"the base URL of the API is not valid: {_without_password(url)}",
-            hint="GOOGLE_GEMINI_BASE_URL, GOOGLE_VERTEX_BASE_URL or CODE_ASSIST_ENDPOINT must be an http or https URL "
-            "without a user name.",
+            hint="Correct the variable with this URL (GOOGLE_GEMINI_BASE_URL, GOOGLE_VERTEX_BASE_URL or "
+            "CODE_ASSIST_ENDPOINT): it must be an http or https URL without a user name.",
         )
     return address, urlsplit(url.strip()).path.removesuffix("/")
 
@@ -143,7 +143,8 @@ def _proxy(url: str) -> Proxy:
     if address is None:
         raise GeminidsError(
             f"the proxy URL is not valid: {_without_password(url)}",
-            hint="HTTPS_PROXY must be an http or https URL; SOCKS proxies are not supported.",
+            hint="Correct the variable with this URL (HTTPS_PROXY or HTTP_PROXY): it must be an http or https URL. "
+            "SOCKS proxies are not supported.",
         )
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if not parts.username:

@@ -296,7 +296,10 @@ def _repeated(exchange: _TrackedRequest, previous: _TrackedRequest) -> list[Find
         return [Finding("fallback", number, text)]
     if previous.failed:
         return []  # this is a retry, which the gateway reports elsewhere
-    text = f"request {number} repeats request {previous.number}: the CLI could not use the answer"
+    text = (
+        f"request {number} repeats request {previous.number}, "
+        f"because the CLI could not use the answer to request {previous.number}"
+    )
     return [Finding("repeat", number, text)]
 
 

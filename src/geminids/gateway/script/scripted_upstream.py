@@ -49,9 +49,10 @@ class Scripted:
         (methods `stream` and `generate`); other requests get fixed replies.
 
         If the script is a function, its result is the reply. If the function returns None, or if
-        the script is a list, the replies for this API method are searched. First choice: the first
-        reply whose `when` (a regular expression) matches the last user text. Second choice: the
-        first reply without `when`. If there is neither, the request gets a default reply.
+        there is no function, the script's replies for this API method are searched. First choice:
+        the first reply whose `when` (a regular expression) matches the last user text. Second
+        choice: the first reply without `when`. If there is neither, the request gets a default
+        reply.
         """
         if request.method not in ("stream", "generate"):
             return _reply_to_other(request)

@@ -198,9 +198,9 @@ class Gateway:
 
     @property
     def _is_forked_child(self) -> bool:
-        """Whether this process is a fork of the process that opened the gateway. A fork has no
-        gateway thread. If the thread held a lock at the time of the fork, the fork's copy of the
-        lock is never released. Therefore `stop` does nothing in a fork.
+        """Whether this process is a forked child of the process that opened the gateway. The child
+        has no gateway thread. If the parent's gateway thread held a lock during the fork, the
+        child's copy of this lock is never released. Therefore `stop` does nothing in the child.
         """
         return self._pid not in (None, os.getpid())
 

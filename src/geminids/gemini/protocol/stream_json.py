@@ -339,4 +339,4 @@ def text_of(value: Any) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
-        return "(a value that is nested too deeply to show)"
+        return "(a JSON value with too many nested levels to show)"

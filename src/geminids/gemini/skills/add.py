@@ -109,7 +109,7 @@ def _copy_skill(source: str, name: str, cwd: str, places: Places, force: bool) -
     os.makedirs(skills, exist_ok=True)
     if os.path.realpath(skills) != skills:
         raise GeminidsError(
-            f"the skill was not added: {skills} is a symbolic link, or one of its parent folders is",
+            f"the skill was not added: the path {skills} contains a symbolic link",
             hint="Replace the link with a real folder inside the workspace.",
         )
     _remove_drafts(skills)

@@ -25,7 +25,7 @@ RULES: dict[str, tuple[Level, str]] = {
     "not-closed":           ("error",   "The front matter has no closing `---`."),
     "no-name":              ("error",   "The front matter has no name."),
     "no-description":       ("error",   "The front matter has no description."),
-    "not-yaml":             ("warning", "The front matter is not valid YAML: the CLI guesses, other tools reject it."),
+    "not-yaml":             ("warning", "The front matter is not valid YAML: the CLI accepts it, other tools do not."),
     "name-characters":      ("error",   "A name has only lowercase letters, digits and single hyphens."),
     "name-too-long":        ("error",   "A name has at most 64 characters."),
     "name-not-folder":      ("error",   "The name differs from the name of the folder."),
@@ -35,7 +35,7 @@ RULES: dict[str, tuple[Level, str]] = {
     "wrong-case":           ("error",   "The file must be named exactly `SKILL.md`."),
     "hidden-folder":        ("error",   "The CLI ignores folders whose name begins with a dot."),
     "passed-over-folder":   ("error",   "The CLI ignores folders with this name."),
-    "too-deep":             ("error",   "The CLI searches only one folder deep."),
+    "too-deep":             ("error",   "The SKILL.md is more than one folder below the folder of skills."),
     "no-skill-file":        ("warning", "The folder has no SKILL.md."),
     "shadowed":             ("warning", "The CLI uses another skill with the same name instead."),
 }
@@ -124,7 +124,7 @@ def _lint_head(file: str, text: str, in_folder: bool) -> Iterator[LintFinding]:
         and not {"name", "description"} <= yaml_texts(head).keys()
     ):
         yield finding(
-            file, 2, "not-yaml", "name and description are not valid YAML strings; put them in quotes"
+            file, 2, "not-yaml", "the name or the description is not a valid YAML string; put both in quotes"
         )
     if name:
         yield from _lint_name(file, _line(head, "name"), name, head_of(text).name, in_folder)

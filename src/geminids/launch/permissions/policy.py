@@ -80,13 +80,13 @@ def our_rules(permissions: Permissions, approval: Approval, *, warm: bool = Fals
 
 
 def too_long(permissions: Permissions) -> Iterator[str]:
-    """Yield a message for each command in the permissions that is too long for a rule.
+    """Yield a message for each command in the permissions that is too long for a policy rule.
 
     The policy engine ignores regular expressions of more than 2048 characters (isSafeRegExp).
     """
     for command in (*permissions.allow_commands, *permissions.deny_commands):
         if max(len(_allowed_begin(command)), len(banned(command))) > _LONGEST:
-            yield f"the command {command[:40]!r}... is too long for a rule"
+            yield f"the command {command[:40]!r}... is too long for a rule of the policy engine; shorten the command"
 
 
 def _denies(permissions: Permissions, approval: Approval, warm: bool) -> Iterator[Rule]:

@@ -90,8 +90,8 @@ def user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> U
 def as_text(rules: Sequence[Table], checkers: Sequence[Table]) -> str:
     """Return the text of one policy file with these rules and safety checkers.
 
-    A priority that is reserved for our rules is changed to the nearest one that is not. The order
-    in which the rules and the checkers apply stays the same.
+    A priority that is reserved for our rules is changed to the nearest priority that is not
+    reserved. The order in which the rules and the checkers apply stays the same.
     """
     return policy_text(_in_order(rules), _in_order(checkers))
 

@@ -7,17 +7,17 @@ would not ask or could not ask (0.61.0):
 - The CLI runs shell commands that it considers harmless (`echo`, `ls`) without asking. It asks only
   if the rule for shell commands has a pattern for the arguments (policy-engine.ts,
   applyShellHeuristics). Our rule has such a pattern.
-- In autoEdit, the file tools and web_fetch check no rule at all, not even a rule that denies
-  certain arguments (tools.ts, respectsAutoEdit). Our sessions use `default`, with additional rules
-  that allow what auto_edit allows.
+- In the mode `auto_edit`, the file tools and web_fetch check no rule at all, not even a rule that
+  denies certain arguments (tools.ts, respectsAutoEdit). Our sessions use the mode `default`, with
+  additional rules that allow what `auto_edit` allows.
 - The CLI never asks before it calls a tool of a trusted MCP server. If `mcp` is `ask`, we set all
   servers to untrusted.
 - The CLI never asks before it uses a built-in skill. Our rules deny these skills.
 - The permission request of a subagent reaches nobody, so the turn would never end. Our rules deny
   subagents that could ask.
 
-If a permission is `ask`, our rule for it has a higher priority than the user's policies. Otherwise,
-one of the user's allow rules would win. But a deny rule of the user must still win. So we repeat
+If a permission is `ask`, our rule for it has a higher priority than the user's policies, so that no
+allow rule of the user wins over our rule. But a deny rule of the user must still win. So we repeat
 the user's rules for the same tools before our rule, and change each `allow` in them to `ask_user`.
 """
 

@@ -79,7 +79,7 @@ def check_prompt(prompt: str, *, literal: bool = False, attached: int = 0) -> by
     ):
         subject = "the prompt with its files" if attached else "the prompt"
         raise PromptProblem(
-            f"{subject} has {units:,} characters; at most {MAX_PROMPT_UNITS:,} fit into a model",
+            f"{subject} has {units:,} characters; the CLI sends at most {MAX_PROMPT_UNITS:,}",
             _LONG,
         )
     return data

@@ -172,7 +172,7 @@ def _for_warm(
     """
     if place := find_tool_hooks(source, Path(cwd) if options.trust_workspace else None):
         message = f"{release.name} ignores BeforeTool hooks in a warm process, and there are hooks in {place}"
-        hint = "Run it headless, or turn hooks off with the setting `hooksConfig.enabled`."
+        hint = "Use a headless run, or turn hooks off with the setting `hooksConfig.enabled`."
         raise Refused("cli_unsupported", message, hint, headless_can=True)
     return as_warm(user_rules, options.approval)
 

@@ -50,9 +50,9 @@ class RunLease:
         """Store the settings of the lease. The lease is not open yet.
 
         `owner_text` is the name of the run in messages. `budgets` are budgets that the caller
-        shares between runs. `shares_process` is True if the CLI's process also serves other chats.
-        In this case, each session gets its own token, if the sign-in permits that. Otherwise the
-        whole process uses one token.
+        shares between runs. `shares_process` is True if the CLI's process also serves other chats:
+        each session then gets its own token, if the sign-in permits that. Without such session
+        tokens, the whole process uses one token.
         """
         self.queue = GatewayQueue()
         self.reported_unended: set[int] = set()

@@ -245,10 +245,11 @@ class HeadlessAttempt:
         )
 
     def _usage(self) -> Usage | None:
-        """Return the numbers of tokens that the attempt used, or None if they are unknown.
+        """Return the token counts of the attempt, or None if they are unknown.
 
-        With the gateway, they are the sums over its requests. Without the gateway, they are the
-        CLI's own totals or, if these are missing, the sums over the requests in the session file.
+        With the gateway, the counts are the sums over the attempt's requests. Without the gateway,
+        they are the CLI's own totals. If the CLI reported no totals, they are the sums over the
+        requests in the session file.
         """
         requests = usage_of_requests(self._recorder.requests)
         if self._gateway is not None:
@@ -289,11 +290,11 @@ class HeadlessAttempt:
             self._begin_to_stop(StopReason("wrong_session", text))
 
 
-_LINGERING_HINT = "Run again; if it happens again, try another release with `geminids install`."
+_LINGERING_HINT = "Run again; if it happens again, try another release of the CLI with `geminids install`."
 
 
 class _Judge:
-    """Decides how an attempt ended.
+    """Finds out how an attempt ended.
 
     `result_came_first` is True if the CLI sent its result before geminids stopped it.
     """

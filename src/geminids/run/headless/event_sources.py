@@ -112,7 +112,9 @@ class Sources:
         self._merge.release(now=True)
 
     def _read(self, events: list[Event], size: int = 0) -> None:
-        """Emit events that come from the pipes. `size` is the number of bytes that they come from.
+        """Emit events that were created from the CLI's output on the pipes (stdout and stderr).
+
+        `size` is the number of bytes of this output.
 
         If the events report the end of a tool call, read the journal at once, because the journal
         contains the tool's result.

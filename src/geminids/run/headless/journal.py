@@ -56,8 +56,8 @@ class Merge:
     def add(self, events: Sequence[Event], size: int = 0, *, ends_tool: bool = True) -> None:
         """Emit events of the stream or of the journal, or hold them back if they must wait.
 
-        `size` is the number of bytes that the events come from. `ends_tool` is False if the events
-        certainly do not contain the end of a tool call.
+        `size` is the number of bytes of CLI output from which the events were created. `ends_tool`
+        is False if the events certainly do not contain the end of a tool call.
         """
         if not self._waiting and not (self.following and ends_tool):
             self._put(list(events), size)

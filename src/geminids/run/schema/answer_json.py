@@ -228,7 +228,7 @@ def check_schema(schema: Any) -> None:
         where = "/".join(map(str, error.absolute_path))
         raise ValueError(f"is not a valid JSON Schema: {error.message[:500]} (at /{where})") from None
     except RecursionError:
-        raise ValueError("is nested too deeply") from None
+        raise ValueError("has objects or arrays that are nested too deeply") from None
 
 
 def _check_references(schema: dict[str, Any]) -> None:

@@ -71,7 +71,7 @@ def answer_schema_of(source: Any) -> AnswerSchema:
         except ValueError as error:
             raise _invalid(f"is not JSON: {error}") from None
         except RecursionError:
-            raise _invalid("is nested too deeply") from None
+            raise _invalid("has objects or arrays that are nested too deeply") from None
         schema = AnswerSchema(_text(json_schema))
     elif isinstance(source, (Mapping, bool)):
         schema = AnswerSchema(_text(dict(source) if isinstance(source, Mapping) else source))

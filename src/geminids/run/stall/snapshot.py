@@ -96,8 +96,8 @@ def _by_gateway(gateway: GatewayEvents) -> Failed | None:
 def _is_tried(failed: Failed, attempts: int | None) -> bool:
     """Return whether the CLI sends the request again.
 
-    The CLI does not send it again if it failed with a client error (except 429 and 499), or if all
-    attempts are used up.
+    The CLI gives up in two cases: all `attempts` are used up, or the API answered with a client
+    error (HTTP 4xx) other than 429 and 499.
     """
     status = failed.http_status
     again = status is None or status in (_TOO_MANY, _CLOSED) or status >= _SERVER

@@ -40,8 +40,8 @@ class StallWatch:
     `situation` is a function that returns what is known about the attempt, or None while the
     attempt is being stopped. `put` emits events.
 
-    An attempt is silent while there are no events except notices, no output on stdout, and no
-    answer bytes at the gateway. Notices do not end the silence: otherwise an attempt would not
+    An attempt is silent while it emits only notices, writes nothing to stdout, and receives no
+    answer bytes through the gateway. Notices do not end the silence: otherwise an attempt would not
     count as silent while the API fails again and again.
     """
 

@@ -83,8 +83,8 @@ class _CallPlacer:
         results of these calls.
 
         A call belongs to the answer if its result follows the answer. A call without a result
-        belongs to the answer if the call was made after the answer and not after `until`. If
-        `until` is None, all calls without a result belong to the answer.
+        belongs to the answer if the call was made between the answer and `until`, the time of the
+        next message. If `until` is None, all calls without a result belong to the answer.
         """
         held, self._held = self._held, None
         if held is None:
@@ -105,10 +105,10 @@ class _CallPlacer:
 
     def _gather(self, message: StoredMessage, held: StoredMessage) -> Iterator[StoredMessage]:
         """Remember the tool calls in `message`, which contains the calls of the whole session. They
-        are moved to their answers later.
+        are moved to their answers later. Calls that are already in another message are skipped.
 
-        If a new call was made before the answer `held`, its own answer is missing in the file.
-        Yield one message with all such calls; if there are none, yield nothing.
+        If a call was made before the answer `held`, the answer that made the call is missing in the
+        file. Such calls are not moved later: yield one message with all of them, if there are any.
         """
         self._gathered = message
         dropped: list[dict[str, Any]] = []
@@ -230,9 +230,9 @@ def repair_order(file: Path) -> bool:
     The conversation in its real order is appended as a `$set` record, which replaces the
     conversation. Nothing is removed from the file. The caller must hold the lock of the session.
 
-    Without the repair, the CLI would send all tool calls in one answer, and each result twice. The
-    API would reject this request (HTTP 400, "function response parts"), because it does not accept
-    a result without a call.
+    Without the repair, the CLI would send a wrong conversation to the API: one message with all
+    tool calls of the session, and each tool result twice. The API does not accept a result without
+    a call, so it would reject this request (HTTP 400, "function response parts").
     """
     try:
         data = read_file(file)

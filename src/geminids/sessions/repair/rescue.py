@@ -68,8 +68,9 @@ def rescue(
     also recovered. If `session` is the `Path` of a file outside the CLI's session folders,
     `project` is needed: the new session then belongs to this project.
 
-    Raises `SessionNotFound` if there is no such session, `SessionDamaged` if it has no message that
-    the CLI can resume, or `SessionError` if there is no folder for the new session.
+    Raises `SessionNotFound` if there is no such session, or `SessionError` if there is no folder
+    for the new session. Raises `SessionDamaged` if no prompt to the model and no answer is found,
+    because the CLI could not resume the new session.
     """
     info = locate(session, project, home=home, environ=environ, places=places)
     sources = _sources(info)
@@ -79,7 +80,10 @@ def rescue(
         read_damaged(read_file(source), salvaged)
     messages = _in_order(salvaged, rewound)
     if not any(message.is_resumable for message in messages):
-        raise SessionDamaged("contains no message that the CLI could resume", file=info.file)
+        raise SessionDamaged(
+            "contains no prompt to the model and no answer, so the CLI could not resume a copy",
+            file=info.file,
+        )
     chats, owner = _destination(info, project, home, environ, places)
     known = salvaged.fields.get("projectHash")
     fields = {"projectHash": project_hash(owner) if owner else known if isinstance(known, str) else "unknown"}
@@ -166,15 +170,17 @@ def fork(
 
     If `at` is the id of a message, copy only the messages up to and including this message. The
     copy has the same file format as the original, so that the same release of the CLI can resume
-    the copy. Raises `SessionError` if there is no message with the id `at`, or if the copy would
-    have no message that the CLI can resume.
+    the copy.
+
+    Raises `SessionError` if there is no message with the id `at`. Also raises `SessionError` if the
+    copy would contain no prompt to the model and no answer, because the CLI could not resume it.
     """
     source = load(session, project, home=home, environ=environ, places=places)
     messages = _up_to(source, at)
     if not any(message.is_resumable for message in messages):
         raise SessionError(
-            f"the session {source.id} was not copied: the CLI could not resume the copy, because it "
-            "would have no usable message"
+            f"the session {source.id} was not copied: the copy would contain no prompt to the model "
+            "and no answer, so the CLI could not resume the copy"
         )
     file = Path(source.info.file)
     header = source.header

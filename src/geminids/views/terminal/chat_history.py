@@ -24,8 +24,9 @@ _MAX_LINES = 6
 def cost(turns: Sequence[Usage], costs: Sequence[Cost] = (), unused: Sequence[int] = ()) -> Iterator[Text]:
     """Yield the lines of a table with the tokens of a chat by model, and the chat's cost.
 
-    `turns` and `costs` are the tokens and the costs of all turns. `unused` are the numbers of the
-    requests whose answers the CLI did not use. In the table, "?" stands for an unknown number.
+    `turns` and `costs` are the tokens and the costs of all turns. `unused` identifies the
+    requests whose answers the CLI did not use: each item is the number of a request
+    (`TokensUsed.request`). In the table, "?" stands for an unknown count.
     """
     if not turns:
         yield Text("no tokens yet: no prompt was answered")

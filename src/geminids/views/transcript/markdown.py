@@ -81,8 +81,8 @@ def _fold(summary: str, inner: Iterable[str], *, code: bool = False) -> Iterator
 def _fenced(kind: str, text: str) -> str:
     """Return `text` as a code block of the language `kind`.
 
-    The fences are longer than all groups of backticks in the text, so no line of the text ends the
-    block.
+    The fences (the lines of backticks around the block) are longer than all groups of backticks in
+    the text, so no line of the text ends the block.
     """
     body = clean(text).strip("\n")
     longest = max((len(run) for run in re.findall("`+", body)), default=0)
@@ -114,9 +114,11 @@ def sanitised(text: str) -> str:
 def _mark_code(rows: list[str]) -> Iterator[tuple[str, bool]]:
     """Yield each line of a Markdown text, and whether the line is in a code block.
 
-    A code block starts and ends with a line of backticks or tildes (a fence). If the last fence of
-    a block is missing, the block ends with the text, and a closing fence is also yielded. But an
-    indented fence without a closing fence does not start a block.
+    A code block starts with an opening fence and ends with a closing fence. A fence is a line of
+    backticks or tildes. What happens if the closing fence is missing depends on the opening fence:
+
+    - Not indented: the block ends with the text, and a closing fence is added.
+    - Indented: the opening fence is treated as normal text, and no block starts.
     """
     at = 0
     while at < len(rows):
@@ -139,12 +141,12 @@ def _fence(row: str) -> tuple[str, str]:
 
 
 def _end_of(rows: list[str], start: int, indent: str, fence: str) -> int | None:
-    """Return the number of the line that ends the code block that starts at line `start`; None if
-    there is no such line.
+    """Return the index of the closing fence of the code block whose opening fence is at the index
+    `start`; None if there is no closing fence.
 
-    `indent` contains the spaces at the start of line `start`, and `fence` the backticks or tildes
-    after them. An indented code block may be part of a list item. So if it is indented, search only
-    up to the first line with a smaller indent, or up to the next other fence.
+    `indent` contains the spaces before the opening fence, and `fence` its backticks or tildes. An
+    indented block may be part of a list item, which ends at the first line with a smaller indent.
+    So the search for its closing fence stops at that line. It also stops at another opening fence.
     """
     closing = re.compile(rf"{indent or ' {0,3}'}{fence}{fence[0]}*[ \t]*")
     for number, row in enumerate(rows[start + 1 :], start + 1):

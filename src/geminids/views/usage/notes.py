@@ -106,8 +106,8 @@ def _beyond_session_files(total: UsageRow) -> list[str]:
         ]
     return [
         *paragraphs,
-        f"Not included: {outside}, {discarded}, and failed requests. Session files do not contain them. geminids "
-        "logs them only for runs through its gateway, and this report has none.",
+        f"Not included: {outside}, {discarded}, and failed requests. Session files do not contain these requests. "
+        "geminids logs them only for runs through its gateway, and this report contains no such requests.",
     ]
 
 

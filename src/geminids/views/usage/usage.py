@@ -195,8 +195,8 @@ class _PriceTiers:
         self._known: dict[tuple[str | None, date | None], list[tuple[int, int, Any]]] = {}
 
     def of(self, model: str | None, sent: int, day: date | None) -> tuple[int, int, int]:
-        """Return the number of the price tier for a request with `sent` input tokens, and a range
-        of input tokens, from the smallest to the largest, in which all requests have this tier."""
+        """Return three numbers: the index of the price tier for a request with `sent` input tokens,
+        and the smallest and the largest number of input tokens that are known to have this tier."""
         spans = self._known.get((model, day))
         if spans is None:
             spans = self._known[model, day] = []

@@ -85,11 +85,10 @@ class WarmSources:
         self._recorder.emit(events, size)
 
     def _with_reason(self, event: Event) -> Event:
-        """Return the event. If it reports a call that a rule denied, put our reason before the
-        CLI's error.
+        """Add our reason to the error of a call that a rule denied. Return the event.
 
-        Our reason depends on the arguments of the call, so an event without arguments is returned
-        unchanged. All other events are returned unchanged too.
+        Our reason is put before the CLI's error. It depends on the arguments of the call. So if the
+        event does not contain them, it is returned unchanged, like the events of all other kinds.
         """
         if type(event) is not ToolFinished or event.status != "denied" or event.input is None:
             return event

@@ -33,8 +33,8 @@ OWNER_GONE = Ending(
 class Account:
     """The events and the result of one run, as the owner daemon reports them.
 
-    The owner is the daemon that serves the run. If it did not start the run, `cold` is the reason:
-    the run can then be started elsewhere. Otherwise `cold` is None.
+    The owner is the daemon that serves the run. If the daemon did not start the run, `cold` says
+    why, and the run can be started elsewhere. Otherwise `cold` is None.
     """
 
     def __init__(self, recorder: RunRecorder) -> None:

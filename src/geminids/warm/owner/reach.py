@@ -50,7 +50,10 @@ class Link(msgspec.Struct, frozen=True):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the owner daemon has our version. If not, it cannot read our messages."""
+        """Whether the owner daemon has the same geminids version as this process.
+
+        A daemon of another version cannot read the messages of this process.
+        """
         ours = our_hello()
         return (self.hello.protocol, self.hello.version) == (ours.protocol, ours.version)
 
@@ -65,8 +68,8 @@ def our_hello() -> Hello:
 def find_owner(place: OwnerPlace, timeout: float = _GREETING) -> Link | None:
     """Connect to the running owner daemon. Return None if there is no daemon.
 
-    `timeout` is in seconds. Raises `GeminidsError` if the daemon does not answer in time, belongs
-    to another user, or is a different program.
+    `timeout` is in seconds. Raises `GeminidsError` if the daemon does not answer in time, if it
+    belongs to another user, or if a program other than geminids listens at the socket.
     """
     sock = place.connect(timeout)
     if sock is None:
@@ -104,10 +107,11 @@ def _first_line(sock: socket.socket) -> bytes:
 
 
 def reach_owner(places: Places) -> Link:
-    """Connect to an owner daemon of our version. Start one if there is none.
+    """Connect to an owner daemon with the geminids version of this process.
 
+    If no daemon is running, start one. If a daemon of another version is running, replace it.
     Raises `GeminidsError` if no daemon can be started within 10 seconds, or if the running daemon
-    cannot be used.
+    cannot be used, for example because it does not answer.
     """
     place = OwnerPlace(places)
     place.check()

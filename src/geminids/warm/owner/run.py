@@ -52,8 +52,8 @@ class RemoteRun(EventStream):
     """One run in the owner daemon, the background process that keeps the warm CLI processes.
 
     Iterate over the run to get its events, then read `result`. To save time, `launch` sends the
-    request over a plain socket. anyio is imported afterwards, while the daemon already works on the
-    run.
+    run to the daemon over a plain socket. anyio is imported afterwards, while the daemon already
+    works on the run.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class RemoteRun(EventStream):
             self._link.sock.sendall(line)
             self._link.sock.setblocking(False)
         except UnicodeEncodeError:
-            return "the prompt or a variable of the environment is not valid text"
+            return "the prompt, an option or an environment variable cannot be encoded as UTF-8"
         except GeminidsError as error:
             return error.message if error.hint is None else f"{error.message}. {error.hint}"
         except OSError as error:

@@ -93,7 +93,7 @@ class Visit:
         self._stop(_ENDS)
 
     async def _exchange_greetings(self) -> bool:
-        """Exchange greetings. Return True if the client has our version.
+        """Exchange greetings. Return True if client and daemon have the same geminids version.
 
         Return False if the client has another version or sent no greeting. A client of another
         version can only ask this owner daemon to release its socket (`RetireOwner`).

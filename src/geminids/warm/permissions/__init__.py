@@ -1,1 +1,1 @@
-"""Decide the permission requests of the agent."""
+"""Allow or deny the permission requests of the agent."""

@@ -1,7 +1,7 @@
-"""Decide permission requests.
+"""Allow or deny permission requests.
 
-First the rules of the run decide. If no rule applies, the caller's function (callback) decides. If
-the callback does not answer in time, the request is denied.
+The rules of the run are applied first. If no rule applies, the caller's function (callback)
+decides. If there is no callback, or if it does not answer in time, the request is denied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_LENGTH = 200
 
 
 class PermissionDecider:
-    """Decides the permission requests of one turn. `decisions` contains every decision."""
+    """Allows or denies the permission requests of one turn. `decisions` contains every decision."""
 
     def __init__(
         self,
@@ -49,7 +49,10 @@ class PermissionDecider:
         self.decisions: list[Decision] = []
 
     async def decide(self, asked: PermissionAsked) -> PermissionDecided:
-        """Decide a request. If the callback fails or takes too long, the decision is `deny`."""
+        """Allow or deny a request, and return the event of the decision.
+
+        If the callback fails or takes too long, the request is denied.
+        """
         began = time.monotonic()
         answer = self._by_rule(asked) or await self._by_callback(asked)
         return self.record(asked, answer, began)

@@ -56,9 +56,9 @@ class PendingPermissions:
         return next(((asked, began) for _, asked, began in self._open.values()), None)
 
     def add(self, request: RpcRequest) -> tuple[PermissionAsked, list[Event]]:
-        """Add a request of the agent. Return its event, and the list of all events to emit.
+        """Add a request of the agent. Return the request's event, and all events to emit.
 
-        The list includes the event of the request.
+        The events to emit include the request's event and the start of the tool call.
         """
         assert request.permission is not None
         started, events = self._updates.begin_asked(request.permission.tool_call)
@@ -69,9 +69,11 @@ class PendingPermissions:
         return asked, [*events, asked]
 
     async def decide(self, asked: PermissionAsked, add: Callable[[list[Event]], None]) -> None:
-        """Decide the request, answer the CLI, and pass the events to `add`.
+        """Get the decision on a permission request, and send it to the CLI.
 
-        If the request was cancelled in the meantime, only record the decision.
+        Then pass the event of the decision to `add`. If the call was denied, also pass the event of
+        the call's end. If `cancel` has answered the request in the meantime, only record the
+        decision.
         """
         decided = await self._decider.decide(asked)
         request, _, _ = self._open.pop(asked.id, (None, None, None))
@@ -90,9 +92,10 @@ class PendingPermissions:
         add(events)
 
     def cancel(self, reason: str | None, add: Callable[[list[Event]], None]) -> None:
-        """Deny all open requests, because the turn ends. Pass the events to `add`.
+        """Deny all open requests, because the turn ends.
 
-        `reason` is the text that is recorded as the reason of each decision.
+        For each request, pass the events of the decision and of the call's end to `add`. `reason`
+        is recorded as the reason of each decision.
         """
         for request, asked, began in list(self._open.values()):
             decided = self._decider.record(asked, PermissionAnswer("deny", "cancel", reason), began)

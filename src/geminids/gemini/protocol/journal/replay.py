@@ -191,8 +191,8 @@ _MESSAGES, _END = b'  "messages": [', b"  ]"
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """A part of a session file that is one indented JSON object: the JSON of one message, or one
-    other line.
+    """A part of a session file: the JSON of one message, or one line outside the messages. The whole
+    file is one indented JSON object.
 
     `offset` is the position of the part in the file, in bytes.
     """

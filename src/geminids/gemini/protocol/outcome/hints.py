@@ -13,7 +13,7 @@ _HINTS: dict[FailureKind, str] = {
     "quota_minute": "Wait `retry_after` seconds, send fewer requests, or raise the quota of the key.",
     "quota_day": "Wait until the quota is renewed, use another model, or raise the quota of the key.",
     "model_not_found": "Use a model that the key can access; the aliases `auto`, `pro` and `flash` always work.",
-    "bad_request": "Read the message: the API refused the request itself, and will again.",
+    "bad_request": "Read the message, then change the request: the API would refuse the same request again.",
     "server": "Try again: the API failed or sent an invalid answer.",
     "network": "Check the network, the proxy and GOOGLE_GEMINI_BASE_URL, then try again.",
     "session_not_found": "Start without `resume`: a session can only be resumed in the folder it was created in.",
@@ -40,7 +40,7 @@ _HINTS: dict[FailureKind, str] = {
 
 
 _BY_STATUS: dict[tuple[FailureKind, int], str] = {
-    ("auth", 403): "Allow the key this API and project (or use another key), then run `geminids doctor`.",
+    ("auth", 403): "Let the key use this API and project (or use another key), then run `geminids doctor`.",
 }
 
 

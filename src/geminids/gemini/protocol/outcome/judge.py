@@ -129,7 +129,9 @@ def no_model_request(evidence: ProcessEvidence) -> Ending:
     """Return the ending of a run in which the CLI sent no request to the model, although it
     reported no error. Such a run counts as failed.
     """
-    message = "the CLI sent no request to the model: the conversation is too long, or a hook blocked it"
+    message = (
+        "the CLI sent no request to the model: the conversation is too long, or a hook blocked the request"
+    )
     ending = failed(evidence, "blocked", message)
     assert ending.failure is not None
     hint = "Shorten the prompt, start a new session, or check the hooks in the settings."
