@@ -149,11 +149,11 @@ def forget_kept(places: Places) -> list[str]:
 
 
 class _Classifier:
-    """Decides whether a process is `kept`, `sheltered`, `elsewhere` or an orphan (see the module).
+    """Decides to which group of the module's docstring a process belongs.
 
-    The decision uses the run marks and the GEMINIDS_HOME in the environment of the process. Each
-    host is checked only once. A call returns the name of the group, or None if the host of the
-    innermost run is alive.
+    The environment of a process has GEMINIDS_HOME and a mark for each run in which it was started.
+    A mark names the host of its run: the process that started the run. Each host is checked only
+    once. A call returns the name of the group, or None if the host of the innermost run is alive.
     """
 
     def __init__(self, places: Places) -> None:

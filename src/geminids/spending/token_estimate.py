@@ -23,8 +23,8 @@ def counted_bytes(raw: bytes) -> int:
     """Return the number of bytes in the body of a request that count as text. Divide this number by
     `BYTES_PER_TOKEN` to estimate the tokens of the request.
 
-    The data of a picture is not counted. Instead, each picture counts as many bytes as a text with
-    258 tokens. The encrypted thoughts of the model are not counted either.
+    The data of a picture is not counted. Instead, `258 * BYTES_PER_TOKEN` bytes are added for each
+    picture. The encrypted thoughts of the model are not counted either.
 
     >>> counted_bytes(b'{"parts": [{"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}]}')
     1098

@@ -104,10 +104,10 @@ def test_impossible_conversions_are_refused() -> None:
     [
         (
             b"# A page\n",
-            "is not a recorded run (events, stream-json or json) or a session file",
+            "is neither a recorded run (events, stream-json or json) nor a session file",
         ),
-        (b"", "is not a recorded run (events, stream-json or json)"),
-        (b'{\n  "name": "a package"\n}\n', "is not a recorded run (events, stream-json or json)"),
+        (b"", "is neither a recorded run (events, stream-json or json)"),
+        (b'{\n  "name": "a package"\n}\n', "is neither a recorded run (events, stream-json or json)"),
         (gzip.compress(b"{}", mtime=0), "The file is compressed. Try: gzip -dc FILE |"),
         ("{}".encode("utf-16"), "The file is UTF-16"),
         (None, "some.txt: No such file or directory"),

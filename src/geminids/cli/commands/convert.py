@@ -176,7 +176,7 @@ class _InputFile:
 def _unknown_format(file: str, head: bytes) -> GeminidsError:
     hint = "Write events with geminids run --save-events FILE, or stream-json with gemini -o stream-json."
     return GeminidsError(
-        f"{_display_name(file)} is not a recorded run (events, stream-json or json) or a session file",
+        f"{_display_name(file)} is neither a recorded run (events, stream-json or json) nor a session file",
         hint=_ENCODING_HINTS.get(head[:2], hint),
     )
 

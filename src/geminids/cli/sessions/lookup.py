@@ -177,7 +177,7 @@ def _message_id(at: str, ids: Iterable[str], session: str) -> str:
         )
     raise SessionError(
         f"the session {session} has no message {at[:100]}",
-        hint=f"List the ids: geminids sessions show {session} --json",
+        hint=f"List the message ids: geminids sessions show {session} --json",
     )
 
 

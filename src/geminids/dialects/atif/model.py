@@ -57,7 +57,8 @@ class Call(_AtifStruct, frozen=True, kw_only=True):
 class Metrics(_AtifStruct, frozen=True, kw_only=True):
     """The token counts of one step.
 
-    Prompt tokens include cached tokens and tool prompts. Completion tokens include thinking.
+    The prompt tokens include cached tokens and the tokens that a tool of the API added to the
+    prompt (`toolUsePromptTokenCount`). The completion tokens include the tokens of thoughts.
     """
 
     prompt_tokens: int | None = None

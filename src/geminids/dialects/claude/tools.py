@@ -169,9 +169,9 @@ def _task(agent: str, args: Args) -> dict[str, Any]:
     """Return the input of Claude's tool `Task`, which starts a subagent. `agent` is the name of the
     subagent.
 
-    Before release 0.39 of the CLI, each subagent has its own names for its arguments. If none of
-    the known names for a prompt is in `args`, the prompt is built from all arguments: a single
-    argument is used as it is, several arguments are encoded as JSON.
+    In releases of the CLI before 0.39, each subagent had its own names for its arguments. If `args`
+    has no argument with a known name for the prompt, the prompt is built from all arguments: a
+    single argument is used as it is, several arguments are encoded as JSON.
     """
     prompt = _first(args, "prompt", "objective", "request", "question", "query", "task")
     if prompt is None and args:

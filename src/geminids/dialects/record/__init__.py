@@ -37,9 +37,11 @@ _BAD_INPUT = ("bad_prompt", "bad_option")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a run record. A value that is not known is None.
+    """A run record as cakit writes it (cakit runs coding agents for benchmarks). A value that is not
+    known is None.
 
-    `exit_code` is cakit's exit code: 0 only if the run succeeded and `check` found no problem.
+    `exit_code` is the exit code of cakit: 0 only if the run succeeded and the function `check` found
+    no problem in the record.
     `command_exit_code` is the exit code of the CLI. `error` says why the run failed.
     """
 

@@ -1,4 +1,5 @@
-"""A snapshot of a silent run, and a key that changes when the run waits for something else."""
+"""A snapshot of what a silent run waits for, and a key that changes when the run starts to wait for
+a different thing."""
 
 from __future__ import annotations
 

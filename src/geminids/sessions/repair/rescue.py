@@ -197,8 +197,8 @@ def _up_to(source: Session, at: str | None) -> list[StoredMessage]:
     """Return the messages of a session in their real order, up to the message with the id `at`. If
     `at` is None, return all messages.
 
-    In the real order, each tool call is in the answer in which the model made it. So tool calls of
-    later answers are not included.
+    A session file can have a tool call of a later answer in an earlier one. Each call is first moved
+    to the answer in which the model made it.
     """
     messages = list(in_true_order(source.messages))
     if at is None:

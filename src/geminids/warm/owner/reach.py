@@ -107,7 +107,7 @@ def _first_line(sock: socket.socket) -> bytes:
 
 
 def reach_owner(places: Places) -> Link:
-    """Connect to an owner daemon with the geminids version of this process.
+    """Connect to the owner daemon that has the same geminids version as this process.
 
     If no daemon is running, start one. If a daemon of another version is running, replace it.
     Raises `GeminidsError` if no daemon can be started within 10 seconds, or if the running daemon
