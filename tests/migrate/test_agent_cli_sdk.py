@@ -523,7 +523,10 @@ def test_stored_options(world: Any, run: Run) -> None:
     ("parameters", "problem"),
     [
         ({"permission_mode": "yes"}, "permission_mode: 'yes' is not one of default, plan, acceptEdits"),
-        ({"permissionMode": "plan", "permission_mode": "default"}, "cannot be used together with permission_mode"),
+        (
+            {"permissionMode": "plan", "permission_mode": "default"},
+            "cannot be used together with permission_mode",
+        ),
         ({"permission_mode": "plan", "approval": "yolo"}, "cannot be used together with permission_mode"),
         ({"cwd": "."}, "cannot be used together with working_dir"),
         ({"working_dir": "/no/such/folder"}, "/no/such/folder"),

@@ -76,7 +76,9 @@ def _stage(staged: StagedFiles, scratch: Scratch) -> None:
         scratch.stage(staged)
     except OSError as error:
         hint = "Free some disk space, or set GEMINIDS_HOME to another folder."
-        raise Refused("config", f"the files that are attached to the prompt cannot be copied: {error}", hint) from None
+        raise Refused(
+            "config", f"the files that are attached to the prompt cannot be copied: {error}", hint
+        ) from None
 
 
 def _create_telemetry_file(path: str) -> None:
