@@ -170,9 +170,9 @@ class AttemptLoop:
     async def _attempt_facts(self) -> AttemptFacts:
         """Run the current attempt to its end. Store and return how it ended.
 
-        If the attempt raises an error, geminids has a bug: the stored ending is then an internal
-        error. If the attempt is cancelled, how it ended is stored too, and the cancellation is
-        raised again.
+        An error that the attempt raises is a bug of geminids. It is not raised again: the stored
+        ending is an internal error. If the attempt is cancelled, its ending is stored, and the
+        cancellation is raised again.
         """
         assert self.attempt is not None
         try:

@@ -91,11 +91,12 @@ class WarmConversation:
         environ: Mapping[str, str] | None = None,
         is_reported: bool = False,
     ) -> None:
-        """Create a conversation without a session. `open_early` or `take_session` opens one.
+        """Create a conversation. `open_early` or `take_session` opens its session in a warm process.
 
-        `claim` is the lock on the session, and `lease` is the access to the gateway. `asks` is True
-        if the caller answers permission requests. `is_reported` is True if the notices about the
-        gateway and about ignored files of the folder were already emitted.
+        `claim` locks the stored session, so that no other run uses it. `lease` gives access to the
+        gateway. `asks` is True if the caller answers permission requests. `is_reported` is True if
+        the notices about the gateway, and about files of the workspace that are ignored, were
+        already emitted.
         """
         self.options = options
         self.environ = environ

@@ -153,10 +153,10 @@ def find_option(permission: Permission, *, yes: bool) -> str | None:
 
 
 def _truncated_title(call: AcpToolCall, started: ToolStarted, redactor: Redactor) -> str | None:
-    """If the CLI has shortened the title of a web fetch, return the title with a note; otherwise
-    None.
+    """Return the title of a web fetch, with a note that it is incomplete, if the CLI has cut it off;
+    otherwise None.
 
-    The CLI reports only the first 97 characters of the fetch's prompt.
+    The title contains the prompt of the fetch. The CLI reports only its first 97 characters.
     """
     title = call.title or ""
     is_cut = started.kind == "fetch" and title.endswith('..."')
