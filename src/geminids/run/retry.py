@@ -271,7 +271,7 @@ def next_attempt(
     if has_acted and session_id is None:
         return NoRetry("a tool may have changed something, and there is no session in which to continue")
     if has_acted and failure.kind in _POISONED:
-        return NoRetry("tools have run, so the run cannot start over; and the resumed session would fail in the same way")
+        return NoRetry("tools have run, so the run cannot start over; the resumed session would fail again")
     model = fallback if changes else used_models[-1]
     how = f"resumes session {session_id}" if has_acted else "starts over"
     with_model = f" with model {model}" if changes else ""
