@@ -49,11 +49,12 @@ def close_in_child(sock: socket.socket) -> socket.socket:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Delay forks of this process until the `with` block ends. Put imports into this block.
+    """Delay forks of this process until the `with` block ends. The block must contain the imports
+    of a thread that geminids has started.
 
-    Use it in the threads that geminids starts. If another thread forks during an import, the child
-    gets a locked copy of the module's import lock (importlib, `_ModuleLock`), but not the thread
-    that would release the lock. If the child then imports the same module, it waits forever.
+    Without this, another thread could fork during an import. The child would then have a locked
+    copy of the module's import lock (importlib, `_ModuleLock`), but not the thread that releases
+    the lock. If the child imported the same module, the import would never end.
     """
     with _imports:
         yield

@@ -154,7 +154,7 @@ def open_run(
     Raises `OptionsError` immediately if an option is not valid.
 
     - `options` and `fields` are the options of the run. Each keyword argument in `fields` has the
-      name of a field of `Options`, and replaces that field of `options`. The field `schema` is a
+      name of a field of `Options`, and overrides its value in `options`. The field `schema` is a
       JSON Schema, or a msgspec, pydantic or dataclass type; `result.value` then has that type.
     - `on_line(line, events)` is called for each line that the CLI prints. `events` are the events
       made from the line. `on_stderr(text)` is called with one or more lines of the CLI's stderr.

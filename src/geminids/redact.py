@@ -44,8 +44,8 @@ def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
     `is_secret_name`). If a value has several lines, like a PEM key, each line is also returned as a
     secret of its own.
 
-    Values and lines that are too short are left out. Values that are paths are left out too, except
-    those of the variables in `_ALWAYS`, which always contain a secret.
+    Values and lines that are too short are left out. A value that is a path is left out too, except
+    if its variable is in `_ALWAYS`: such a variable always contains a secret.
 
     In the example, the name of the second variable indicates a secret, but the value is a path.
 
@@ -65,7 +65,9 @@ def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
 
 
 def _is_path(name: str, value: str) -> bool:
-    """Return whether an environment variable contains a path. A path is not treated as a secret."""
+    """Return whether the environment variable `name` contains a path. A path is not treated as a
+    secret.
+    """
     return value.startswith(("/", "~", "./")) and (
         _PATH_NAME.search(name) is not None or os.path.exists(value)
     )
@@ -180,8 +182,9 @@ class TextRedactor:
             prefixes.sort(key=len, reverse=True)
 
     def is_clear(self, text: str) -> bool:
-        """Return whether `feed(text)` would have nothing to mask and nothing to hold back. This
-        check includes the text that earlier calls of `feed` held back. The method changes nothing.
+        """Return whether `feed(text)` would mask nothing and hold back nothing. The text that
+        earlier calls of `feed` held back is checked together with `text`. The method changes
+        nothing.
         """
         text = self._held + text
         return not self._redactor.found_in(text) and self._safe_end(text, 0) == len(text)

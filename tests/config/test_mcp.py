@@ -51,7 +51,7 @@ def test_the_json_of_gemini_and_of_claude(tmp_path: Path) -> None:
         ("{", "not JSON"),
         ('{"a": 1}', "is not an object like"),
         ('{"a": {"command": "x", "trust": true}}', "--allow-server a"),
-        ('{"a": {"command": "x", "oauth": {}}}', "oauth is not supported"),
+        ('{"a": {"command": "x", "oauth": {}}}', "does not support these fields of a server: oauth"),
         ("absent.json", "is not NAME=COMMAND, JSON or a readable file"),
         ("fs=npx 'open", "cannot be split into words"),
         ("fs=", "no command"),

@@ -437,7 +437,7 @@ def test_orphans(machine: Machine) -> None:
             (machine.places.kept / "run-kept").touch()
             check = machine.check()["orphans"]
             assert check.level == "info"
-            assert f"{process.pid}, " in check.detail.partition("kept by a run with --leftovers keep")[2]
+            assert f"{process.pid}, " in check.detail.partition("by a run with --leftovers keep")[2]
         finally:
             process.kill()
 

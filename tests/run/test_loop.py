@@ -63,7 +63,7 @@ def test_a_wait_beyond_the_timeout_ends_the_run(fake_cli: FakeCli) -> None:
     assert (end.outcome, end.failure.kind, end.attempts) == ("failed", "quota_minute", 1)
     (message,) = retry_notices(events)
     assert re.match(
-        r"no further attempt: the next one would start in [67]\d\.\d s, but only \d+\.\d s of the time-out",
+        r"no further attempt: the next attempt would start in [67]\d\.\d s, but only \d+\.\d s of `timeout`",
         message,
     ), message
     assert took < 10

@@ -153,11 +153,11 @@ TABLE: Table = (
     ("plan",      "deny",             "fetch",      "denied", "network is denied by the permissions"),
     ("plan",      "deny",             "skill",      "denied", "skills is denied by the permissions"),
 
-    ("yolo",      "ask",              "write",      "denied", "file_write needs permission, and a headless run"),
-    ("yolo",      "ask",              "shell",      "denied", "shell needs permission, and a headless run"),
-    ("yolo",      "ask",              "search",     "denied", "network needs permission, and a headless run"),
-    ("yolo",      "ask",              "mcp",        "denied", "mcp needs permission, and a headless run"),
-    ("yolo",      "ask",              "skill",      "denied", "skills needs permission, and a headless run"),
+    ("yolo",      "ask",              "write",      "denied", "file_write needs permission, but a headless run"),
+    ("yolo",      "ask",              "shell",      "denied", "shell needs permission, but a headless run"),
+    ("yolo",      "ask",              "search",     "denied", "network needs permission, but a headless run"),
+    ("yolo",      "ask",              "mcp",        "denied", "mcp needs permission, but a headless run"),
+    ("yolo",      "ask",              "skill",      "denied", "skills needs permission, but a headless run"),
 
     ("default",   "allow shell",      "shell",      "ok",     ""),
     ("default",   "allow shell",      "shell >",    "ok",     ""),

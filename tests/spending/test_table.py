@@ -79,7 +79,7 @@ TIERS = (
         ("[[models]]\nmodel = ' '\ninput = 1\noutput = 1", "`model` is empty"),
         (
             "[[models]]\nmodel = 'x'\ninput = 1\noutput = 1\ncached = 2",
-            "x: `cached` is 2.0, which is more than `input`",
+            r"x: the price `cached` \(2.0\) is higher than the price `input` \(1.0\)",
         ),
         ("[[models]]\nmodel = 'x'\ninput = true\noutput = 1", "bool"),
         (
@@ -124,7 +124,7 @@ def test_table_in_code_is_checked() -> None:
     """A table in Python code is checked by the same rules. Tiers may also be a list."""
     with pytest.raises(ValueError, match="m: `input` is -1"):
         ModelRate(model="m", input=-1, output=1)
-    with pytest.raises(ValueError, match="`cached` is 2"):
+    with pytest.raises(ValueError, match=r"the price `cached` \(2\) is higher"):
         ModelRate(model="m", input=1, output=1, cached=2)
     rate = ModelRate(model="m", input=1, output=1, tiers=[RateTier(above=5, input=2, output=2)])  # type: ignore[arg-type]
     assert rates_in([rate], "m", 6) == Rates(Decimal(2), Decimal(2), Decimal(2))

@@ -60,8 +60,8 @@ def set_value(path: str, name: str, text: str, *, private: bool) -> None:
     But if `private` is False and the path is inside the folder of the configuration file, it is
     stored relative to that folder.
 
-    If `private` is True, only the owner can read the file afterwards. If the value is not valid,
-    raise `OptionsError` and do not change the file.
+    If `private` is True, only the owner of the file can read it afterwards. If the value is not
+    valid, raise `OptionsError` and do not change the file.
     """
     key = key_of(name)
     value = _resolved(key, _parsed(text), "" if private else os.path.dirname(path))
@@ -155,8 +155,8 @@ def _resolved(key: tuple[str, ...], value: Any, folder: str) -> Any:
     """Return the value to store for the option `key`.
 
     Absolute paths and values that are not paths are returned unchanged. A relative path is relative
-    to the current folder. If it leads into `folder`, return it relative to `folder`; otherwise
-    return it as an absolute path. If `folder` is "", always return an absolute path.
+    to the current folder. If the path leads into `folder`, return it relative to `folder`;
+    otherwise, or if `folder` is "", return it as an absolute path.
     """
     if len(key) > 1 or not field_named(key[0]).paths:
         return value

@@ -61,9 +61,9 @@ class ConfigFile(msgspec.Struct, frozen=True):
     def line_of(self, *keys: str) -> int | None:
         """Return the line number of a key, for example `line_of("gemini", "model")`.
 
-        If the line is unknown, return the line of the nearest table that contains the key. Return
-        None if that is unknown too. The line of a table is the first known line of the table or of
-        a key inside it.
+        If the line of the key is unknown, return the line of the innermost table that contains the
+        key and whose line is known. Return None if there is no such table. The line of a table is
+        the first known line of the table or of a key inside it.
         """
         for size in range(len(keys), 0, -1):
             inside = [line for known, line in self.lines.items() if known[:size] == keys[:size]]

@@ -23,8 +23,8 @@ class FileLock:
     lock.
 
     Only the process that holds the lock may remove the file, and only before it calls `close`.
-    Otherwise, two processes could hold a lock for the same path: one on the removed file, one on a
-    new file.
+    Otherwise, two processes could hold a lock for the same path: one process on the removed file,
+    the other on a new file.
     """
 
     def __init__(self, fd: int) -> None:
@@ -36,8 +36,8 @@ class FileLock:
     def take(cls, file: Path, *, make: bool = True, wait: float = 0.0) -> FileLock | None:
         """Lock a file. Return None if another process still holds the lock after `wait` seconds.
 
-        With `make`, create the file if it does not exist. Raises FileNotFoundError if the folder of
-        the file does not exist or, without `make`, if the file does not exist.
+        If the file does not exist, create it if `make` is true, otherwise raise FileNotFoundError.
+        If its folder does not exist, also raise FileNotFoundError.
         """
         import fcntl  # not available on Windows
 

@@ -54,7 +54,7 @@ def build_config(form: Mapping[str, object]) -> Options:
 
     Each value can be text: a number, a switch such as `true`, a list with one item per line, or a
     mapping with `NAME=value` lines. Empty text means that the field is not set. Names can be in
-    camelCase (`maxTurns` for `max_turns`). The names that the Leadmetrics adapter uses, such as
+    camelCase (`maxTurns` for `max_turns`). The names of options in the Leadmetrics adapter, such as
     `promptTemplate`, also work.
 
     >>> build_config({"model": "flash", "timeoutSec": "120", "yolo": True}).timeout
@@ -145,8 +145,9 @@ def read_value(field: Field, raw: Any, *, commas: bool = False) -> Any:
     A list can be given as text, with one item per line. With `commas`, its items can also be
     separated by commas.
 
-    Raises ValueError if the field is a mapping and the value cannot be converted to a mapping. Any
-    other value of the wrong type is returned unchanged: `make_options` reports it.
+    Raises ValueError if the field is a mapping and the value cannot be converted to a mapping. For
+    all other fields, a value of the wrong type is returned unchanged, because `make_options`
+    reports it.
     """
     if isinstance(raw, str):
         return _read_text(field, raw, commas) if raw != "" else NOT_GIVEN

@@ -37,8 +37,8 @@ _HOME_KEYWORDS = ("user", "isolated")
 class Loaded(msgspec.Struct, frozen=True):
     """The loaded options, the origin of each value that was set, and warnings.
 
-    `origins` maps a field (`model`, `permissions.shell`) or an entry of a mapping (`env.NAME`) to
-    the flag, variable or file that set it.
+    `origins` maps the name of a field (`model`, `permissions.shell`) or of an entry of a mapping
+    (`env.NAME`) to the flag, variable or file that set it.
     """
 
     options: Options
@@ -62,7 +62,8 @@ def load_options(
 
     `flags` is a dict with option names as keys. Its values override all other sources. With
     `config=False`, no configuration file is read. The project's file is searched in `cwd` and its
-    parent folders. If `cwd` is None, the search starts in the folder that the option `cwd` names.
+    parent folders. If the argument `cwd` is None, the search starts in the folder that the option
+    `cwd` names.
 
     Raises one `OptionsError` with all problems and their origins.
     """

@@ -85,7 +85,7 @@ def _server(name: str, entry: Mapping[str, Any]) -> McpServer:
             fields[ours] = entry[theirs]
     known = {*_SAME, *_IGNORED, "url", "httpUrl", "timeout", "includeTools", "excludeTools"}
     if unknown := [key for key in entry if key not in known]:
-        raise ValueError(f"{name}: {', '.join(unknown)} is not supported")
+        raise ValueError(f"{name}: geminids does not support these fields of a server: {', '.join(unknown)}")
     for key, value in fields.items():
         if isinstance(value, list):
             fields[key] = tuple(value)

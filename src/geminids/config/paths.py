@@ -84,7 +84,8 @@ class Places(msgspec.Struct, frozen=True):
 
     @property
     def request_log(self) -> Path:
-        """The log of the API requests that the CLI does not record in its session files.
+        """The request log: a file with the API requests that `geminids usage` cannot find, or must
+        not count, in the session files of the CLI.
 
         `gateway/request_log.py` writes this file.
         """
@@ -103,8 +104,9 @@ def write_private(file: Path, data: bytes, *, mode: int = 0o600, sync: bool = Fa
     """Write `data` to a file atomically: other processes see either the old or the complete new
     contents.
 
-    By default, only the owner can read the file. With `sync`, the data is on disk when this
-    function returns. Raises OSError if the file cannot be written.
+    `mode` are the permissions of the file; by default, only the owner can read it. If `sync` is
+    true, the data is on disk when this function returns. Raises OSError if the file cannot be
+    written.
     """
     private_dir(file.parent)
     draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")

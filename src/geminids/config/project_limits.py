@@ -67,7 +67,7 @@ def _combine_only_tools(
     are in both lists.
 
     If no tool is in both lists, no tool may run. But an empty `only_tools` would allow all tools.
-    So return the user's list as `only_tools`, and the same list as the tools to deny.
+    So return the user's list as `only_tools`, and also as the tools to deny.
     """
     both = tuple(tool for tool in before if tool in value)
     return (both, ()) if both else (before, before)
@@ -77,8 +77,8 @@ def may_set(field: Field, value: Any, below: Any, folder: str) -> bool:
     """Return whether an untrusted project in `folder` may set `field` to `value`.
 
     `below` is the value that would apply without the project's file. For a value of the wrong type,
-    return True: the options are validated later, and this validation reports the value with its
-    line in the file.
+    return True. The value is then not ignored, so the later validation of all options reports it,
+    with its line in the file.
     """
     if field.reach == "free":
         return True

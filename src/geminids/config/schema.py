@@ -16,9 +16,9 @@ class ConfigField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """One option as a field of a form.
 
     If `kind` is `choice`, only the values in `choices` are valid. If `kind` is `text`, `choices`
-    are suggestions. `min` and `max` are the smallest and the largest valid number. With
-    `exclusive_min`, a valid number must be larger than `min`. If `secret` is true, the form must
-    not show the value. For a mapping, `fields` are the fields of each entry.
+    are suggestions. `min` and `max` are the smallest and the largest valid number. If
+    `exclusive_min` is true, `min` itself is not valid: a number must be larger. If `secret` is
+    true, the form must not show the value. For a mapping, `fields` are the fields of each entry.
     """
 
     name: str

@@ -76,8 +76,9 @@ def gateway(context: CheckContext) -> Check:
 
 
 def _with_ignored_file(check: Check, context: CheckContext, source: SourceHome) -> Check:
-    """If a `.env` file of the working folder contains a sign-in, add an explanation to the failed
-    `check`: a run ignores this sign-in, because the folder is not trusted.
+    """If a `.env` file of the working folder contains a sign-in, such as an API key, add an
+    explanation to the failed `check`: a run ignores this sign-in, because the folder is not
+    trusted.
 
     Return `check` unchanged if no `.env` file contains a sign-in.
     """

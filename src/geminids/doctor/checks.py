@@ -1,5 +1,6 @@
-"""The checks of options, Node, CLI, folders, trust and ripgrep, and the check for processes that
-were left by a program that has died."""
+"""The checks of options, Node, CLI, folders, trust and ripgrep. Another check finds processes that
+were left by a program that has died.
+"""
 
 from __future__ import annotations
 
@@ -259,11 +260,11 @@ def sessions_home(context: CheckContext) -> Check:
 
 
 def orphans(context: CheckContext) -> Check:
-    """Check whether processes are still running although the program that used geminids has died.
-    Processes that a run left on purpose (`--leftovers keep`) are also reported.
+    """Check whether processes of a run are still running although the program that started the run
+    has died. Processes that a run left on purpose (`--leftovers keep`) are also reported.
 
-    For each run that leaves processes on purpose, geminids keeps a file. This check removes the
-    files of runs whose processes have ended.
+    For each run that leaves processes on purpose, geminids creates a file. This check removes the
+    file if all processes of its run have ended.
     """
     # Imported late (psutil): the Leadmetrics adapter imports this module before it starts the CLI.
     from geminids.process.orphans import Orphan, find_orphans, forget_kept
@@ -279,9 +280,11 @@ def orphans(context: CheckContext) -> Check:
     if survey.orphans:
         parts.append(f"{_count(survey.orphans)} left by a program that has died{listed(survey.orphans)}")
     if survey.kept:
-        parts.append(f"{_count(survey.kept)} kept by a run with --leftovers keep{listed(survey.kept)}")
+        parts.append(
+            f"{_count(survey.kept)} left running on purpose by a run with --leftovers keep{listed(survey.kept)}"
+        )
     if survey.sheltered:
-        kind = "left by a program that has died; the run that started that program will end such processes"
+        kind = "left by a program that has died, inside another run; they end when that run ends"
         parts.append(f"{_count(survey.sheltered)} {kind}{listed(survey.sheltered)}")
     if survey.elsewhere:
         kind = (

@@ -176,7 +176,8 @@ def _live_check(result: Result, retry: Notice | None, *, offline: bool) -> Check
 
 
 def _trust_live_run(results: Sequence[Check], options: Options) -> list[Check]:
-    """If the live run succeeded, change a failed `auth` check to the level `info`.
+    """If the live run (a real run with a short prompt) succeeded, change a failed `auth` check to
+    the level `info`.
 
     The live run shows that the sign-in works. The check `auth` may have failed because the sign-in
     is in a keychain, which the check cannot read.

@@ -225,9 +225,9 @@ def turns_of(text: str, conversation: bytes) -> tuple[Turn, ...]:
 
 
 def _in_order(tools: list[ToolFinished]) -> tuple[ToolFinished, ...]:
-    """Return the tool calls in the order in which they finished. A subagent's calls finish before
-    the call that started the subagent. So they are placed directly before that call, even if their
-    events came later.
+    """Return the tool calls in the order in which they finished. The calls of a subagent finish
+    before the call that started the subagent. So the calls of the subagent are placed directly
+    before that call, even if their events came later.
     """
     by_parent: dict[str, list[ToolFinished]] = {}
     for tool in tools:

@@ -32,7 +32,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
     `usd` is the amount to pay. `list_price` is the cost of the tokens at Google's list prices. Runs
     with an account login or Vertex AI are billed in other ways. For such a run, `usd` is known only
-    if the caller's price table contains every model of the run; `list_price` may still be known.
+    if the price table of the option `prices` contains every model of the run; `list_price` may be
+    known even if `usd` is not.
 
     `models` contains the cost of each model. `unpriced` lists the models for which neither amount
     is known. If this list is not empty, `usd` and `list_price` are None.

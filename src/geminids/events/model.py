@@ -87,7 +87,7 @@ class Started(Event, frozen=True, kw_only=True):
     pid: int
     approval: str | None = None
     prompt: str | None = None
-    """The prompt, with secrets masked. It makes the events a record of the whole conversation."""
+    """The prompt, with secrets masked. With it, the events contain the whole conversation."""
 
     def __post_init__(self) -> None:
         # Command-line arguments and folder names may be invalid UTF-8.
@@ -226,8 +226,8 @@ class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
     - `input`, `cached`, `output`, `thinking` and `tool` are numbers of tokens. `input` includes
       `cached`; `output` does not include `thinking`. They are None if the API did not report the
       final numbers, for example because the answer was interrupted.
-    - `price` is in dollars. It comes from the caller's price table or, for a model that is not in
-      the table, from the list prices.
+    - `price` is in dollars. It comes from the price table of the option `prices` or, for a model
+      that is not in this table, from Google's list prices.
     - `status` is the HTTP status; None if there was no answer.
     - `repeat` is true if the request repeats an earlier request of the run.
     - `calls` and `thoughts` say how many tool calls and how many thoughts the answer contains.

@@ -45,9 +45,9 @@ class Lease:
 
         `upstream` is the object that answers the requests. `on_message` is called with the
         gateway's messages about the requests. `wake` is called when a request has ended, and when
-        the declared tools become known. `only_models` are patterns of the models that may be used;
-        if it is empty, all models are allowed. `api` is the API that the run uses; requests to
-        another API are refused.
+        the gateway learns which tools the CLI offers to the model. `only_models` are patterns of
+        the models that may be used; if it is empty, all models are allowed. `api` is the API that
+        the run uses; requests to another API are refused.
         """
         self.token = TOKEN_PREFIX + os.urandom(24).hex()
         self.upstream = upstream
@@ -57,13 +57,16 @@ class Lease:
         self.api = api
         self.halted: Halt | None = None
         self.activity: Activity | None = None
-        """Detects repeated requests, fallback models and similar. None until the first request of a
-        prompt."""
+        """Detects what the CLI does without reporting it, such as repeated requests. None until the
+        first request of a prompt.
+        """
         self.tools: tuple[str, ...] | None = None
         """The tools that the first request of the main conversation declared. Set back to
         None at the start of each attempt."""
         self.turns = 0
-        """The number of turns of the main conversation so far."""
+        """The number of turns of the main conversation so far. A turn is a model request with its
+        tool calls.
+        """
         self.paid = self._unpaid = 0
         """The number of paid requests so far. They are numbered from 1."""
         self.in_flight_count = 0
@@ -95,7 +98,7 @@ class Lease:
 
     def wake(self) -> None:
         """Wake the run, which may be waiting for an event in the gateway: a request has ended, or
-        the declared tools have become known.
+        the gateway has learned which tools the CLI offers to the model.
         """
         if self._wake is not None:
             self._wake()
@@ -118,8 +121,8 @@ class Lease:
 
     def renew(self) -> None:
         """Prepare to open the lease at a new gateway, because the old gateway stopped unexpectedly.
-        Forget the unfinished requests. If the stop of the old gateway halted the run, remove the
-        halt, so that requests are accepted again.
+        Forget the unfinished requests. If the run was halted only because the old gateway stopped,
+        accept its requests again.
         """
         self.in_flight_count = 0
         self.requests.clear()

@@ -38,14 +38,14 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     what the CLI uses the request for. `attempt` is the number of the attempt: 1 for the first one,
     and 1 more after each failure. `body` is a digest of the request's body, which is equal for all
     attempts. `repeat` is true if the request repeats an earlier one. `turn` is the number of turns
-    of the main conversation so far.
+    (model requests with their tool calls) of the main conversation so far.
 
     The answer: `at` is the time of its end in Unix milliseconds. `counts` are the token counts;
     None if the API did not report the total. `finish` is the finish reason. `calls` and `thoughts`
     are the numbers of tool calls and of thoughts in the answer. `fault` describes an error between
-    the gateway and the API. `whole` is false if the API or the CLI ended the answer early. `sent`
-    is false if the request never reached the API: there was no connection, the sign-in failed, or
-    the gateway stopped the request.
+    the gateway and the API, such as a broken connection. `whole` is false if the API or the CLI
+    ended the answer early. `sent` is false if the request never reached the API: there was no
+    connection, the sign-in failed, or the gateway stopped the request.
     """
 
     number: int
@@ -104,8 +104,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """A message from the gateway that the run emits as a notice with this `code` and `text`. It
-    does not change what the run does.
+    """A message from the gateway that the run emits as a notice with this `code` and `text`. A
+    remark does not change what the run does.
     """
 
     code: str
@@ -132,8 +132,8 @@ class InFlightRequest(msgspec.Struct, eq=False):
 
     `came` is the time when the request arrived. While the gateway delays the request, `held_until`
     is the end of the delay, and `held_why` its reason. `left` is the time when the request was sent
-    to the API. `first` and `last` are the times of the first and the latest bytes of the answer.
-    Each time is None as long as its event has not happened.
+    to the API. `first` and `last` are the times of the first and the latest bytes of the answer. A
+    time is None until its event happens.
 
     `attempt` is the number of the attempt: 1 for the first one, and 1 more after each failure.
     `body` is a digest of the request's body.

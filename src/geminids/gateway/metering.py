@@ -143,9 +143,9 @@ class _MeteredRequest:
         """Wait until the rate limit allows the request, and reserve its cost in the budgets. Return
         a `Halt` message with the reason if the run must end; otherwise None.
 
-        If the result is None, check `rate_limited_for`. If `rate_limited_for` is 0, the request may
-        be sent. If it is above 0, the wait would be too long: nothing is reserved, and the request
-        must not be sent.
+        If the result is None, the caller must check `rate_limited_for`. If this is 0, the request
+        may be sent. If it is above 0, the rate limit would delay the request for too long: no cost
+        is reserved, and the request must not be sent.
         """
         lease, request = self._lease, self._request
         if self._role == "main" and lease.tools is None:
@@ -311,9 +311,9 @@ class _MeteredRequest:
 def _own_fault(error: Exception) -> UpstreamFault:
     """Convert an error in the gateway itself to an `UpstreamFault`.
 
-    An `OSError`, such as a lack of file descriptors, gets the kind `connect`. This kind means that
-    the request was not sent. (An `OSError` of an open connection was already converted to an
-    `UpstreamFault` before.)
+    An `OSError`, for example because no file descriptor is free, gets the kind `connect`. This kind
+    means that the request was not sent. (An `OSError` of an open connection was already converted
+    to an `UpstreamFault` before.)
     """
     if isinstance(error, OSError):
         return UpstreamFault("connect", f"the gateway failed: {error.strerror or error}")
@@ -330,13 +330,13 @@ def _uncountable(request: Request, budget_name: str) -> Halt:
         kind="model",
         message=f"the API does not report the tokens of `{method}`, but {budget_name} has a budget in tokens or "
         "dollars",
-        hint="Do not allow the tool that uses this method, or limit requests instead of tokens and dollars.",
+        hint="Deny the tool that sends this request, or use a budget that limits only the number of requests.",
     )
 
 
 def _rate_limited(seconds: float) -> tuple[Part, ...]:
-    """Return an HTTP 429 answer that looks like an answer of the API. It makes the CLI send the
-    request again after this number of `seconds`.
+    """Return an HTTP 429 answer that looks like an answer of the API. This answer makes the CLI
+    send the request again after this number of `seconds`.
     """
     wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{math.ceil(seconds)}s"}
     return _refusal(429, "delayed by geminids: the limit `requests_per_minute` is reached", [wait])

@@ -159,7 +159,7 @@ def open_lease(lease: Lease) -> OpenLease:
 
 def keep_open() -> OpenLease:
     """Keep the gateway of this process open at the same URL, until the returned lease is closed.
-    No requests can be sent with this lease.
+    The token of this lease cannot be used for requests.
 
     Warm processes (CLI processes that serve several prompts) need this, because they use the same
     URL all the time.
@@ -169,7 +169,9 @@ def keep_open() -> OpenLease:
 
 class _NoUpstream:
     async def answer(self, request: Request) -> AsyncIterator[Part]:
-        raise UpstreamFault("closed", "this lease only keeps the gateway open; it answers no request")
+        raise UpstreamFault(
+            "closed", "the token of this request only keeps the gateway open; it cannot be used for requests"
+        )
         yield  # never reached; it makes the method an async generator, as in every upstream
 
 

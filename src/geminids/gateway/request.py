@@ -28,8 +28,10 @@ __all__ = [
 ]
 
 Api = Literal["gemini", "vertex", "code_assist"]
-"""The API that a request is for: Gemini, Vertex AI (the path names a publisher before the model),
-or Code Assist for account logins (the body names the model and contains the request)."""
+"""The API that a request is for: `gemini`; `vertex` (Vertex AI: the path names a publisher before
+the model); or `code_assist` (Code Assist, for account logins: the body names the model and contains
+the request).
+"""
 Method = Literal["stream", "generate", "count", "embed", "other"]
 
 METRICS = ":recordCodeAssistMetrics"
@@ -119,8 +121,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         query.
 
         The key or token is moved to the field `key`. A Code Assist request has its token in the
-        first segment of the path. A request to another API has its key or token in a header or in
-        the query.
+        first segment of the path. A request to the Gemini API or Vertex AI has its key or token in
+        a header or in the query.
         """
         route = read_route(target)
         shown, key = _take_key(headers)
@@ -161,8 +163,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_paid(self) -> bool:
-        """Whether the API charges for the request. These requests are free: requests about files,
-        counts of tokens, and Code Assist's requests for sign-in, quota and metrics.
+        """Whether the API charges for the request. It does not charge for requests about files, for
+        token counting, and for Code Assist's requests about sign-in, quota and metrics.
         """
         if self.api == "code_assist":
             return self.method in ("stream", "generate", "embed")
@@ -184,8 +186,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         """The access token of the CLI's own account login; None if there is none, or if it is too
         short to be a token.
 
-        It must be masked in logs and recordings, because a tool may print the file that contains
-        it.
+        The token must be masked in logs and recordings, because a tool of the run may print the
+        file that contains the token.
         """
         token = (self.authorization or "").removeprefix("Bearer ")
         return token if len(token) >= _SHORTEST_LOGIN else None
@@ -272,9 +274,9 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
 
 def key_of(target: str, headers: dict[str, str]) -> str | None:
-    """Return the key or token of a request; None if there is none. For Code Assist, it is in the
-    path of `target`; otherwise it is in a header. Unlike `Request.read`, this function ignores a
-    key in the query.
+    """Return the key or token of a request; None if there is none. For Code Assist, the key or
+    token is in the path of `target`; otherwise it is in a header. Unlike `Request.read`, this
+    function ignores a key in the query.
     """
     if read_route(target).api == "code_assist":
         return _take_token(target)[0]

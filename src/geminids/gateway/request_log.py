@@ -1,5 +1,5 @@
-"""The request log: a file to which runs append lines about two kinds of API requests. The first
-kind: requests that no session file of the CLI contains. The second kind: requests that are in a
+"""The request log: a file to which runs append a line for each API request of two kinds. The first
+kind: requests that are in no session file of the CLI. The second kind: requests that are in a
 session file but cost nothing, because a script or a cassette answered them.
 
 The CLI writes the token counts of an answer to only one place: to the session file, at the end of
@@ -124,9 +124,10 @@ class RequestLog:
         """Add a line for a request that has ended, if one is needed. Return a message if writing
         fails for the first time, and otherwise None.
 
-        A line is needed if the request may have cost something and no session file contains it. If
-        the requests of the run are free, another rule applies: a line is needed only for a request
-        whose token counts are in a session file. The line shows that this request cost nothing.
+        If the API answers the run's requests, a line is needed for each request that may have cost
+        something and that no session file contains. If a script or a cassette answers them, a line
+        is needed for each request whose token counts are in a session file; the line shows that
+        this request cost nothing.
         """
         if used.request is None or used.role == _LOGGED_BY_INNER_RUN or not _has_cost(used):
             return None

@@ -25,7 +25,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
       used.
     - `sign_in` is how the run signs in. It is `none` if no real API is used (offline, replay).
     - `key` is the API key or token. It is a secret.
-    - `is_expected` is true if a direct route needs no warning.
+    - `is_expected` is true if a direct route needs no warning, because the user chose it or no
+      sign-in was found.
     """
 
     kind: Literal["gateway", "direct", "refused"]

@@ -68,8 +68,8 @@ class UpstreamFault(Exception):
     """Raised if the API cannot be reached, or if its answer is incomplete.
 
     `kind` says what failed: `dns`, `connect`, `proxy`, `tls`, `protocol` (the answer is not valid
-    HTTP), `cut` (the answer ended early), `closed` (the run's lease answers no requests) or
-    `gateway` (an error in the gateway itself).
+    HTTP), `cut` (the answer ended early), `closed` (the token of the request only keeps the gateway
+    open, and cannot be used for requests) or `gateway` (an error in the gateway itself).
     """
 
     def __init__(self, kind: str, message: str) -> None:

@@ -128,7 +128,7 @@ def is_mcp_name(name: str) -> bool:
 
 def server_of(name: str, servers: tuple[str, ...]) -> str | None:
     """Return the name of the MCP server that the tool `name` belongs to. Return None if the tool
-    belongs to none of `servers`.
+    does not belong to a server in `servers`.
 
     Several servers can match, because the names of servers and tools can contain `_`. Then the
     server with the longest name is returned.

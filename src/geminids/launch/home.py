@@ -36,13 +36,13 @@ __all__ = [
 def skill_links(home: Path, folders: Sequence[str]) -> dict[str, str]:
     """Return the links that add skills to a private home: path in the private home → target.
 
-    `home` is the user's home; `folders` are the skills that the caller adds. The result includes
-    links to the user's own skills. But if `folders` is empty, the result is empty too, because
-    `write_home` then creates one link to the user's skills folder.
+    `home` is the user's home; `folders` are the skill folders in the option `skills`. If `folders`
+    is empty, the result is empty too: `write_home` then creates one link to the user's skills
+    folder. Otherwise, the result also includes one link for each of the user's own skills.
 
-    If an added skill has the same name as another skill, only one of them gets a link. Otherwise
-    the CLI would choose one by its own rules. An added skill replaces a skill of the user, and a
-    later entry of `folders` replaces an earlier one.
+    If several skills have the same name, only one of them gets a link, because otherwise the CLI
+    would choose one by its own rules. A skill in `folders` is preferred to a skill of the user, and
+    a later entry of `folders` to an earlier one.
 
     Raises `Refused` if a folder contains no valid skill.
     """
@@ -130,7 +130,7 @@ _SEPARATOR = "\0"
 class SourceHome(msgspec.Struct, frozen=True):
     """The home whose `.gemini` folder a run uses, and the settings in it.
 
-    `name` is "user", "isolated" or "given" (a path that the caller gave).
+    `name` is "user", "isolated" or "given" (the option `home` is the path of a folder).
     """
 
     name: str
@@ -197,8 +197,8 @@ def plan_home(
     """Plan the private home for these settings: choose its path and contents, but write nothing.
 
     A private home is the folder that the CLI uses instead of the user's `~/.gemini`. It has links
-    to the files of `source`, the user's home. If `hides_key` is True, files that may contain the
-    API key are not among them. `files` are further files to write (path in the home → text).
+    to the files of `source`, the user's home. If `hides_key` is True, there are no links to files
+    that may contain the API key. `files` are further files to write (path in the home → text).
     `skills` is the result of `skill_links`.
 
     The name of the home contains a hash of its contents. So runs with the same contents share a

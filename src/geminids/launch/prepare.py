@@ -50,7 +50,9 @@ TRUST_WORKSPACE = "GEMINI_CLI_TRUST_WORKSPACE"
 
 
 class PromptMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller's prompt, the bytes that the CLI reads from stdin, and the attached files."""
+    """The prompt of a headless run in two forms: as it was given (`prompt`), and as the bytes that
+    the CLI reads from stdin (`stdin`). `staged` contains the attached files.
+    """
 
     prompt: str
     stdin: bytes
@@ -103,8 +105,9 @@ def prepare(
     """Read everything that a run or a warm session needs, and return it.
 
     Raises `Refused` if the run or session cannot work. `prompt` and `run_id` are used only if
-    `transport` is "headless". `asks` is True if the caller answers the permission requests of the
-    warm session. `budget` is True if the run shares a budget with other runs.
+    `transport` is "headless". `asks` is True if the program that uses geminids answers the
+    permission requests of the warm session. `budget` is True if the run shares a budget with other
+    runs.
     """
     environ = os.environ if environ is None else environ
     places = Places.of(environ) if places is None else places
@@ -172,7 +175,7 @@ def _for_headless(context: Context, prompt: str, text: str) -> Context:
     """Return a copy of `context` with the values that only a headless run needs.
 
     These values are the prompt with its files, the session id and the path of the telemetry file.
-    `prompt` is the caller's prompt; `text` also contains the instructions and the template.
+    `prompt` is the prompt alone; `text` is the prompt with the instructions and the template.
     """
     options = context.options
     _check_command(text, context.settings, has_files=bool(options.images or options.videos or options.files))
@@ -340,8 +343,8 @@ def _prompt_text(prompt: str, options: Options, run_id: str) -> str:
 def _message(prompt: str, text: str, options: Options, cwd: str, places: Places) -> PromptMessage:
     """Attach the files of the options to the prompt, and build the bytes for the CLI's stdin.
 
-    `prompt` is the caller's prompt; `text` also contains the instructions and the template. Raises
-    `Refused` if the prompt or a file cannot be sent.
+    `prompt` is the prompt alone; `text` is the prompt with the instructions and the template.
+    Raises `Refused` if the prompt or a file cannot be sent.
     """
     try:
         if not (options.images or options.videos or options.files):

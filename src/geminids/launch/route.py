@@ -20,7 +20,7 @@ __all__ = ["decide_route", "needs_gateway", "route_notice", "route_text", "uses_
 
 _OFF = "gateway='off'"
 _CONTAINER = "the CLI runs in a container (`tools.sandbox`) and cannot reach the gateway on this machine"
-_CONTAINER_HINT = "Turn `tools.sandbox` off, or run without this option."
+_CONTAINER_HINT = "Turn `tools.sandbox` off, or do not use the option that needs the gateway."
 _SET_KEY = "Set GEMINI_API_KEY, or set `key_from` to the place of the key."
 
 
@@ -39,7 +39,9 @@ def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = Fal
     if options.gateway == "off":
         if needed is not None:
             return _refused(
-                needed, f"the gateway is turned off ({_OFF})", "Use gateway='on', or run without this option."
+                needed,
+                f"the gateway is turned off ({_OFF})",
+                "Use gateway='on', or do not use the option that needs the gateway.",
             )
         return Route(kind="direct", reason=_OFF, is_expected=True)
     if in_container:

@@ -114,7 +114,7 @@ def _names_in(file: Path) -> tuple[str, ...]:
     if len(names) > _MOST_NAMES:
         # We may have to set each of these variables, and the size of an environment is limited.
         hint = "Remove the file, or trust the folder with `trust_workspace`."
-        raise WorkspaceProblem(f"{file} has more than {_MOST_NAMES:,} variables", hint)
+        raise WorkspaceProblem(f"{file} has more than {_MOST_NAMES:,} variables: too many to override", hint)
     return names
 
 
@@ -252,7 +252,8 @@ def _commands(folder: Path) -> tuple[str, ...]:
     """Return the names of the slash commands in a folder.
 
     Folder names are part of a command's name: `git/commit.toml` is the command /git:commit. Raises
-    `WorkspaceProblem` if there are more than 500 folders.
+    `WorkspaceProblem` if `folder` contains more than 500 folders, because these are too many to
+    search.
     """
     commands: list[str] = []
     # Follow links, as the CLI does. Without the limit, a link to `/` would make us read the whole
@@ -260,7 +261,10 @@ def _commands(folder: Path) -> tuple[str, ...]:
     for count, (path, _, names) in enumerate(os.walk(folder, followlinks=True)):
         if count == _MOST_FOLDERS:
             hint = "Remove some of these folders, or trust the folder with `trust_workspace`."
-            raise WorkspaceProblem(f"{folder} has more than {_MOST_FOLDERS} folders", hint)
+            raise WorkspaceProblem(
+                f"{folder} contains more than {_MOST_FOLDERS} folders: too many to search for slash commands",
+                hint,
+            )
         parts = Path(path).relative_to(folder).parts
         commands += [
             ":".join((*parts, name.removesuffix(".toml"))) for name in names if name.endswith(".toml")

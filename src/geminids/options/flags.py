@@ -35,8 +35,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     """The description of one option, for forms, flags and files. The name of a permission is, for
     example, `permissions.shell`.
 
-    A number must be at least `low`, at most `high` and greater than `above`, if these are set. If
-    `commas` is true, the items of a list can be separated by commas.
+    If the option is a number, its value must be at least `low`, at most `high` and greater than
+    `above`, as far as these limits are set. If `commas` is true, a text with commas is split into
+    the items of a list.
     """
 
     name: str

@@ -24,9 +24,9 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     If a capability such as `shell` is None, the approval mode decides.
 
     If several rules match a call, a rule that denies it overrides a rule that allows it. The user's
-    own policies also override rules that allow a call, and `plan` mode overrides `allow` for
-    `file_write` and `shell`. With `ask`, the user is asked for permission; if nobody can answer,
-    the call is denied and the reason is reported.
+    own policies (rule files of the CLI) also override rules that allow a call, and `plan` mode
+    overrides `allow` for `file_write` and `shell`. With `ask`, the user is asked for permission; if
+    nobody can answer, the call is denied and the reason is reported.
 
     >>> Permissions(shell="deny", allow_tools=("write_file",)).shell
     'deny'

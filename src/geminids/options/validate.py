@@ -54,8 +54,8 @@ def make_options(options: Options | None = None, /, **fields: Any) -> Options:
 def invalid_entry(name: str, value: Any) -> str | None:
     """Return the key of the first invalid entry in the value of the option `name`.
 
-    Return None if all entries are valid, or if the value has a type without entries. Only mappings
-    and `Permissions` have entries.
+    Return None if all entries are valid. Also return None if the value is neither a mapping nor a
+    `Permissions`, because other values have no entries.
 
     >>> invalid_entry("env", {"LANG": "C", "A=B": "x"})
     'A=B'

@@ -51,8 +51,8 @@ def kind(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return the `repr` of a value for an error message. If the value has too many levels of nested
-    lists or mappings for `repr`, return only its type.
+    """Return the `repr` of a value for an error message. If `repr` fails because the value has too
+    many levels of nested lists or mappings, return only the type of the value.
 
     The result can contain secrets: `make_options` masks them later, in the complete message.
     """

@@ -17,7 +17,7 @@ _PR_SET_DUMPABLE = 4
 def protect_host() -> bool:
     """Prevent other processes of the same user from reading the secrets of this process.
 
-    Return whether this worked. It works only on Linux.
+    Return whether the protection was turned on. This is possible only on Linux.
 
     The tools of an agent run as the same user. A key in the environment of this process stays in
     `/proc/PID/environ` until the process exits, even if `os.environ` changes. After this call, the
@@ -25,8 +25,9 @@ def protect_host() -> bool:
 
     There are disadvantages. The process writes no core dump when it crashes. Only root can attach a
     debugger or a profiler (gdb, strace, py-spy). The process cannot open its own
-    `/proc/self/environ`, but `os.environ` still works. Forked processes keep the protection, but
-    programs that they start do not have it. Root can still read everything.
+    `/proc/self/environ`, but `os.environ` still works. A forked process keeps the protection, but a
+    program that this process or a forked process starts does not have it. Root can still read
+    everything.
     """
     if sys.platform != "linux":
         return False

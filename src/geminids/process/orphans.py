@@ -151,9 +151,11 @@ def forget_kept(places: Places) -> list[str]:
 class _Classifier:
     """Decides to which group of the module's docstring a process belongs.
 
-    The environment of a process has GEMINIDS_HOME and a mark for each run in which it was started.
-    A mark names the host of its run: the process that started the run. Each host is checked only
-    once. A call returns the name of the group, or None if the host of the innermost run is alive.
+    The environment of the process shows this: it contains GEMINIDS_HOME, and one mark for each run
+    that the process belongs to. A mark identifies a run and its host (the process that started the
+    run). Each host is checked only once.
+
+    A call returns the name of the group, or None if the host of the innermost run is alive.
     """
 
     def __init__(self, places: Places) -> None:

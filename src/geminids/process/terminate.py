@@ -173,8 +173,8 @@ async def end_found(
 async def _until_gone(
     processes: ProcessSet, child: Child | None, until: float, hurry: Callable[[], bool]
 ) -> None:
-    """Wait until all processes have exited, but at most until the time `until` (monotonic). Stop
-    waiting as soon as `hurry()` returns true.
+    """Wait until all processes have exited, but at most until the time `until` (a value of
+    `time.monotonic`). Stop waiting as soon as `hurry()` returns true.
 
     When all known processes have exited, search for new processes of the run. If there are some,
     send SIGTERM to them and continue to wait.

@@ -98,9 +98,9 @@ _CODE = "workspace"
 def workspace_notices(ignored: Sequence[WorkspaceItem]) -> Iterator[tuple[Level, str, str]]:
     """Yield notices about items of an untrusted folder, such as hooks, that the run ignores.
 
-    Each notice is a tuple of level, code and text. The first notice is a summary of all items. It
-    is left out if all items are `.env` files without variables for Gemini. Then follows one notice
-    for each item.
+    Each notice is a tuple of level, code and text. The first notice is a summary of all items,
+    except if all items are `.env` files without variables for Gemini: then there is no summary. One
+    notice for each item follows.
     """
     if any(item.kind != "env file" or item.name for item in ignored):
         kinds = Counter(item.kind for item in ignored)

@@ -64,8 +64,8 @@ class GatewayEvents:
     """Converts the gateway's messages about one attempt, or about one turn of a chat, into events.
 
     The events are passed to `put`. When the gateway stops the run, `halt` is called with the
-    gateway's message, and `halted` contains that message; otherwise `halted` is None. `faults` are
-    the failed requests, the newest last.
+    gateway's message, and `halted` contains that message; before that, `halted` is None. `faults`
+    are the failed requests, the newest last.
     """
 
     def __init__(
@@ -122,7 +122,9 @@ class GatewayEvents:
                 self._idle.set()
 
     async def _load_prices(self) -> None:
-        """Load the price list. Meanwhile, report the declared tools as soon as they are known."""
+        """Load the price list. Meanwhile, report which tools the CLI offers to the model, as soon
+        as this is known.
+        """
         import anyio
 
         async with anyio.create_task_group() as tasks:
@@ -155,8 +157,8 @@ class GatewayEvents:
     async def settle(self) -> None:
         """Wait up to a second for the end of open requests, so that their cost is known.
 
-        Call this after the CLI has closed its connections: the requests then end soon. Call it
-        while `watch` runs, because only `watch` reads the messages.
+        Call this after the CLI has closed its connections, because its open requests then end soon.
+        Call it while `watch` runs, because only `watch` reads the messages of the gateway.
         """
         import anyio
 
@@ -291,8 +293,8 @@ class GatewayEvents:
     def _turn_of(self, answer: Answered) -> int:
         """Return the number of the turn to which the answered request belongs.
 
-        Each new request of the main conversation starts a turn. A retry of an earlier request does
-        not.
+        Each new request of the main conversation starts a turn. A retry of an earlier request
+        belongs to the turn of that request.
         """
         return self._first_turn + max(answer.turn - self._turns_before, 1) - 1
 

@@ -66,8 +66,8 @@ class Starter(Protocol):
     def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
         """Record that an attempt ended.
 
-        `prompt` is the prompt that the attempt sent. `repeats` is True if the next attempt sends
-        the same prompt again.
+        `prompt` is the prompt of the attempt. `repeats` is True if the next attempt sends the same
+        prompt again.
         """
 
     async def close(self) -> tuple[EndedProcess, ...]:
@@ -170,8 +170,9 @@ class AttemptLoop:
     async def _attempt_facts(self) -> AttemptFacts:
         """Run the current attempt to its end. Store and return how it ended.
 
-        If the attempt raises an error, geminids has a bug: the ending is then an internal error. If
-        the attempt is cancelled, the facts are stored, and the cancellation is raised again.
+        An error that the attempt raises is a bug of geminids. It is not raised again: the stored
+        ending is an internal error. If the attempt is cancelled, its ending is stored, and the
+        cancellation is raised again.
         """
         assert self.attempt is not None
         try:
@@ -210,8 +211,8 @@ class AttemptLoop:
     def _run_ending(self, facts: AttemptFacts) -> Ending:
         """Return the ending that the run has if no attempt follows this one.
 
-        If the attempt ended because the run's `timeout` has passed, the message names this
-        `timeout`, and not the shorter time that was left for the attempt.
+        If the attempt ended because the run's `timeout` has passed, the message of the ending names
+        this `timeout`, and not the shorter time that was left for this attempt.
         """
         timeout = self.retries.options.timeout
         if facts.stop is None or facts.stop.kind != "timeout" or timeout is None or len(self.facts) == 1:
@@ -230,7 +231,10 @@ class AttemptLoop:
 
         left = self._time_left()
         if left is not None and after.delay >= left:
-            text = f"the next one would start in {after.delay:.1f} s, but only {left:.1f} s of the time-out are left"
+            text = (
+                f"the next attempt would start in {after.delay:.1f} s, "
+                f"but only {left:.1f} s of `timeout` are left"
+            )
             self._notice("warning", f"no further attempt: {text}; {after.why.partition(';')[0]}")
             return ending
         when = f", in {after.delay:.1f} s" if after.delay else ""

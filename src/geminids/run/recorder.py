@@ -39,8 +39,8 @@ class RunRecorder(EventNumbers):
     """Collects all events of a run for its result, and queues them for the caller.
 
     The code that creates an event gets the event's number from `next`, masks secrets with
-    `redactor`, and then passes the event to `emit`. `emit` does not set the number, because it
-    would have to copy each event. `redactor` knows the secrets of the current attempt.
+    `redactor`, and then passes the event to `emit`. `emit` does not set the number: to set it,
+    `emit` would have to copy each event. `redactor` knows the secrets of the current attempt.
     """
 
     def __init__(self, run_id: str | None = None) -> None:
@@ -74,7 +74,7 @@ class RunRecorder(EventNumbers):
     def relay(self, batch: Sequence[Event]) -> None:
         """Queue events that another recorder has numbered, for example in another process.
 
-        These events are not collected for the result of this run.
+        The events are not collected for the result, because the other recorder builds the result.
         """
         self._queue.put(batch)
 
@@ -153,8 +153,9 @@ class RunRecorder(EventNumbers):
         """Create the last event of the run.
 
         `attempts` are the facts about the attempts that were started. `began` is the start time of
-        the run (monotonic). `clear_session` is True if the caller should forget the session that it
-        asked to resume. `value` is the validated answer as plain JSON values, or None.
+        the run (monotonic). `clear_session` is True if the caller of the run should forget the id
+        of the session to resume, because the run used a new session. `value` is the validated
+        answer as plain JSON values, or None.
         """
         last = attempts[-1] if attempts else AttemptFacts(ending=ending)
         usage = sum_of([attempt.usage for attempt in attempts]) if len(attempts) > 1 else last.usage

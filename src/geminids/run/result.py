@@ -86,10 +86,10 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The conversation of the last attempt, in its true order.
+        """The conversation of the last attempt, in the order in which it took place.
 
-        The order of the run's events can differ: it is the order in which the events arrived. The
-        conversation is decoded at each access, so store it in a variable.
+        The events of the run can have another order: the order in which they arrived. Each access
+        decodes the conversation again, so store it in a variable.
         """
         return turns_of(self.text, self.conversation)
 
@@ -164,7 +164,7 @@ def _spawn_failed(error: OSError, cwd: str) -> Ending:
     kind: FailureKind = "crashed"
     message = f"cannot start the CLI: {error.strerror or error}"
     if not os.path.isdir(cwd) or not os.access(cwd, os.X_OK):
-        kind, message = "bad_option", f"cwd: {cwd} does not exist or cannot be entered"
+        kind, message = "bad_option", f"cwd: the folder {cwd} does not exist, or you may not enter it"
     elif error.errno == errno.E2BIG:
         kind, message = "bad_option", "env: the environment variables are too large for this system"
     elif isinstance(error, (FileNotFoundError, PermissionError)):

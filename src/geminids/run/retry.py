@@ -29,7 +29,7 @@ class Decided(msgspec.Struct, frozen=True):
     """The decision after an attempt.
 
     If `next` is None, the run ends with `ending`. Otherwise the attempt `next` is started.
-    `why_not` is the reason of a `NoRetry` decision; otherwise it is None.
+    `why_not` is the reason if the decision is `NoRetry`; otherwise it is None.
     """
 
     ending: Ending
@@ -97,8 +97,9 @@ class Retries:
         """Decide what follows an attempt that ended with `ending`.
 
         `answer` and `session_id` are those of the attempt. `tool_calls` is the number of tool calls
-        in the run so far. `given_up` is a function that is called while a long answer is being
-        validated. It returns a reason if the run was stopped meanwhile, otherwise None.
+        in the run so far. `given_up` is a function that is called while the answer is being
+        validated, because a validation can take seconds. It returns a reason if the run was stopped
+        meanwhile, otherwise None.
         """
         self._acted = self._acted or tool_calls > 0
         if ending.outcome == "success" and self._schema is not None:
@@ -249,9 +250,10 @@ def next_attempt(
       continue.
 
     `ending` is that of the failed attempt. `failures` is the number of failed attempts, including
-    this one. `has_acted` is True if a tool may have run in this conversation: then the prompt must
-    not be repeated. `used_models` are the models of all attempts so far, the current one last.
-    `jitter` is a function that returns a random number from 0 to 1.
+    this one. `has_acted` is True if a tool may have run in this conversation: the prompt must then
+    not be sent again, because the tool could act twice. `used_models` are the models of all
+    attempts so far, the current one last. `jitter` is a function that returns a random number from
+    0 to 1.
     """
     failure = ending.failure
     if failure is None:
@@ -269,7 +271,7 @@ def next_attempt(
     if has_acted and session_id is None:
         return NoRetry("a tool may have changed something, and there is no session in which to continue")
     if has_acted and failure.kind in _POISONED:
-        return NoRetry("tools have run, and resuming this session would fail again")
+        return NoRetry("tools have run, so the run cannot start over; the resumed session would fail again")
     model = fallback if changes else used_models[-1]
     how = f"resumes session {session_id}" if has_acted else "starts over"
     with_model = f" with model {model}" if changes else ""
@@ -286,8 +288,8 @@ def _delay(failures: int, retry_after: float | None, jitter: float) -> float:
     """Return the seconds to wait before the next attempt.
 
     If the API asked for a wait, `retry_after` is its length. Otherwise the wait is 1 s after the
-    first failure, and doubles with each further failure, up to 60 s. Up to a fifth of the wait is
-    added, in proportion to `jitter` (0 to 1), so that several runs do not retry at the same moment.
+    first failure, and doubles with each further failure, up to 60 s. A fifth of the wait,
+    multiplied by `jitter` (0 to 1), is added, so that several runs do not retry at the same moment.
     """
     wait = min(_FIRST * 2 ** (failures - 1), _MOST) if retry_after is None else retry_after
     return wait * (1 + jitter / 5)

@@ -53,7 +53,7 @@ class Claim:
             return options
         try:
             info = _locate(options.resume, options)
-            if info.resumable is False and not _is_locked(options.resume):
+            if info.resumable is False and not self._is_used_elsewhere(info.id):
                 raise _not_resumable(info, options.resume)
         except SessionError as error:
             if options.fresh or options.resume == "latest":
@@ -63,6 +63,20 @@ class Claim:
             raise Refused("session_not_found", error.message, hint) from None
         self.file = Path(info.file)
         return msgspec.structs.replace(options, resume=info.id)
+
+    def _is_used_elsewhere(self, session_id: str) -> bool:
+        """Return whether another run uses the session.
+
+        Use this to check whether a session file without a prompt is really an empty session: another
+        run that has just started may not have written its prompt yet.
+        """
+        if self._lock is not None and self._lock.session_id == session_id:
+            return False
+        lock = try_hold(session_id, "", places=Places.of())
+        if isinstance(lock, Lock):
+            lock.release()
+            return False
+        return True
 
     def take(self, session_id: str | None) -> Holder | None:
         """Lock the session with this id. If the id is None, do nothing and return None.
@@ -89,7 +103,7 @@ class Claim:
         """Repair the order of the records in the file of the resumed session.
 
         The CLI can then resume the session. Only files that a warm process (ACP) has written need
-        this. The caller must hold the lock.
+        this. The caller must hold the lock on the session.
         """
         if self.file is not None and not self._is_ready:
             # Imported late (9 ms), because few runs resume a session.
@@ -132,19 +146,6 @@ def _locate(session_id: str, options: Options) -> SessionInfo:
     from geminids.sessions.loader import locate  # imported late (6 ms): few runs resume a session
 
     return locate(session_id, options.cwd, home=options.home, environ={**os.environ, **options.env})
-
-
-def _is_locked(session_id: str) -> bool:
-    """Return whether another run uses the session.
-
-    A session file without a prompt is not always an empty session: a run that has just started may
-    not have written its prompt yet. Call this function to check for such a run.
-    """
-    lock = try_hold(session_id, "", places=Places.of())
-    if isinstance(lock, Lock):
-        lock.release()
-        return False
-    return True
 
 
 def _not_resumable(info: SessionInfo, session_id: str) -> SessionError:

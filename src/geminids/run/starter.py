@@ -68,9 +68,9 @@ MakeWarm = Callable[[RunRecorder, Claim, RunLease, RequestLog], WarmRun]
 def with_one_try_per_request(options: Options) -> Options:
     """Return options with which the CLI sends each request only once, if geminids retries the run.
 
-    With the CLI's usual ten tries, each retry of the run could send a request ten times. The
-    options are returned unchanged if geminids does not retry, or if the caller has set
-    `max_attempts`.
+    By default, the CLI tries a request up to ten times, so each retry of the run could send a
+    request ten times. The options are returned unchanged if geminids does not retry, or if the
+    caller has set `max_attempts`.
     """
     if (options.retries or options.fallback_models) and options.max_attempts is None:
         return msgspec.structs.replace(options, max_attempts=1)
@@ -145,8 +145,8 @@ class RunStarter:
         """Find the session that the options name, and lock it.
 
         The options name a session to resume, the id of a new session, or no session. Return the
-        options with the full id of the session to resume. The second value is the holder of the
-        lock if another run uses the session, otherwise None.
+        options, with the full id of the session to resume, and the holder of the lock if another
+        run uses the session, otherwise None.
 
         If the session to resume does not exist or cannot be resumed, the result depends on the
         options. If `fresh` is set, or `resume` is "latest", the returned options start a new
@@ -249,7 +249,10 @@ class RunStarter:
         warm = make_warm(self._recorder, self.claim, self.lease, self._log)
         started = warm.first(prompt, options, self.resume_headless)
         if isinstance(started, str):
-            text = f"the run uses the headless transport, which cannot ask for permission: {started}"
+            text = (
+                "the run uses the headless transport, which cannot ask for permission, "
+                f"because it cannot use a warm process: {started}"
+            )
             self._recorder.emit_notice("warning", "transport", text)
             return None
         self._warm, self.cwd = warm, warm.cwd
@@ -258,8 +261,9 @@ class RunStarter:
     def _report_route(self, route: Route) -> None:
         """Emit a notice about the route, if the route needs one.
 
-        The route is the way in which requests reach the API. It needs a notice if tools can read
-        the credentials, or if the usage is inexact. Only the first attempt emits the notice.
+        The route is the way in which requests reach the API. It needs a notice if tools of the
+        agent can read the credentials, or if the token counts are inexact. Only the first attempt
+        emits the notice.
         """
         if self._recorder.attempt == 1 and (notice := route_notice(route)) is not None:
             self._recorder.emit_notice(*notice)
@@ -283,9 +287,9 @@ class RunStarter:
         """Return the options for a further attempt in a session whose id the caller chose.
 
         If the session can be resumed, the returned options resume it. If the previous attempt
-        created the session, but the session contains no prompt, its file is deleted: the CLI cannot
-        create a session whose id is in use. Raises `SessionError` if an older session has this id
-        and cannot be resumed, or if the session's file is damaged.
+        created the session, but the session contains no prompt, the session's file is deleted, so
+        that the CLI can create a session with this id. Raises `SessionError` if an older session
+        has this id and cannot be resumed, or if the session's file is damaged.
         """
         info = find_session(session_id, options)
         if info is None:

@@ -95,7 +95,7 @@ class Stopping:
 
     @property
     def wanted(self) -> StopReason | None:
-        """The reason to stop, if it is not a fault of the CLI; otherwise None.
+        """The reason to stop. None if there is no reason, or if the reason is a fault of the CLI.
 
         The kinds `lingering` and `wrong_session` are faults of the CLI.
         """
@@ -105,7 +105,8 @@ class Stopping:
 def listed(ended: list[Ended], redactor: Redactor) -> tuple[EndedProcess, ...]:
     """Convert the list of terminated processes to the type that events contain.
 
-    Secrets are masked before a command is truncated, because half a secret would not be recognised.
+    Secrets are masked before a command is truncated, because a truncated secret would not be
+    recognised.
     """
     return tuple(
         EndedProcess(

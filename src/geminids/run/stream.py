@@ -55,8 +55,8 @@ class EventStream:
 class _Events:
     """Iterates over the events one by one.
 
-    It is not a generator: cancellation would end a generator, and the remaining events would be
-    lost.
+    This class is not a generator: a cancellation would end a generator, and the remaining events
+    would be lost.
     """
 
     def __init__(self, recorder: RunRecorder) -> None:

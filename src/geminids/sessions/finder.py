@@ -136,8 +136,8 @@ def journal_of(
     """Return the journal of a session: the `.jsonl` file to which a run of this session writes.
     Return None if there is no such file yet.
 
-    When the CLI resumes a session, it first creates a second file without messages, but then
-    continues in the old file. This function returns the old file.
+    When the CLI resumes a session, it first creates a second file without messages, but then writes
+    new messages to the old file. This function returns the old file.
     """
     folders = chat_folders(project, home=home, environ=environ, places=places, quick=True)
     journals = [info for info in find_by_id(folders, session_id) if info.file.endswith(".jsonl")]

@@ -25,11 +25,11 @@ class Follower:
     """Reads a session file while the CLI writes it. Each call of `read_new` returns the lines that
     were added since the last call.
 
-    `source` is the path of the file, which may not exist yet. It can also be a function that
-    returns the path. The function is called again as long as it returns None, and after the file
-    was removed. With `from_end`, the lines that are in the file when the `Follower` is created
-    are skipped. A line longer than `limit` bytes is dropped, and its size is added to the list
-    `dropped`.
+    `source` is the path of the file, which may not exist yet. `source` can also be a function that
+    returns the path, or None if the path is not known yet. As long as it returns None, each call of
+    `read_new` calls it again. It is also called again after the file was removed. With `from_end`,
+    the lines that are in the file when the `Follower` is created are skipped. A line longer than
+    `limit` bytes is dropped, and its size is added to the list `dropped`.
 
     `restarts` counts how often the file was replaced or rewritten. After a restart, all lines are
     returned again from the first one. So the caller must discard what it derived from earlier

@@ -97,11 +97,12 @@ def _calls_in_parts(content: Any) -> Iterator[StoredToolCall]:
 
 
 def _with_result(call: StoredToolCall, answers: dict[str, Any]) -> StoredToolCall:
-    """Return the tool call with only its own result. If the call contains no result, take the
-    result from `answers`. If `answers` has no result either, return the call unchanged.
+    """Return the tool call without the results of other calls.
 
     In a checkpoint (a line that replaces the whole conversation), each of several parallel calls
-    contains the results of all of them.
+    contains the results of all of them. If the call contains no result, take the result from
+    `answers`, whose keys are the ids or names of calls. If it has none either, return the call
+    unchanged.
     """
     result = call.result
     if isinstance(result, str) and result:

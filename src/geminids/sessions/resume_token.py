@@ -35,7 +35,7 @@ class ResumeToken(msgspec.Struct, frozen=True):
 
 
 def format_resume_line(token: ResumeToken) -> str:
-    """Return the resume line of a session, in backticks. It can be shown in a chat, so that a later
+    """Return the resume line of a session, in backticks. A chat can show this line, so that a later
     message can continue the session. Raises `ValueError` if `token` is not for Gemini CLI (engine
     "gemini"), or if its value is not a session id.
 

@@ -65,7 +65,9 @@ class RequestTokens(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def total(self) -> int:
-        """The total that the API reported; if it reported none, the sum of the other numbers."""
+        """The total that the API reported. If the API reported no total, the sum of `input`,
+        `output`, `thinking` and `tool`.
+        """
         return self.recorded_total or self.input + self.output + self.thinking + self.tool
 
 
@@ -405,8 +407,8 @@ def _read(data: bytes, legacy: bool, requests: dict[str, StoredRequest]) -> int:
 
 
 def _end_of_model(data: bytes, position: int, end: int) -> int:
-    """Return the position in `data` after the field `model`, if this field follows the field
-    `tokens` at `position`. Return 0 if another field follows.
+    """Return the position in `data` where the field `model` of a message ends. The field `tokens`
+    of this message begins at `position`. Return 0 if the field after `tokens` is not `model`.
     """
     tokens_end = data.find(b"}", position, end) + 1
     return (
@@ -418,8 +420,9 @@ def _read_head(head: bytes, requests: dict[str, StoredRequest]) -> bool:
     """Decode only `head`, the part of a message before its tool calls, and add the request of the
     message to `requests`. Return True if this worked.
 
-    Return False if `head` with a closing brace added is not valid JSON. This happens if the field
-    `tokens` before the end of `head` belongs to an argument of a tool, not to the message.
+    A closing brace is added to `head` before it is decoded. Return False if the result is not valid
+    JSON. This happens if the field `tokens` in `head` is not a field of the message, but is inside
+    the argument of a tool.
     """
     try:
         message = _message.decode(head + b"}")
@@ -465,7 +468,7 @@ def _take(record: _Record, requests: dict[str, StoredRequest]) -> None:
 
 def _put(message: _UsageMessage, requests: dict[str, StoredRequest]) -> None:
     """Add the request of a message to `requests`, if the message has tokens. If the file contains a
-    message several times, the last one counts.
+    message several times, the request of the last one replaces the earlier ones.
     """
     tokens = message.tokens
     if tokens is not None and message.type == "gemini" and (tokens.recorded_total or tokens.total):

@@ -137,8 +137,8 @@ class BaseBudget:
     """A budget: its limits, and the cost of the requests so far. Several threads can use it at the
     same time.
 
-    `name` is used in messages, for example "this run". `price` is a function that computes the
-    price of a request; it is None if the budget does not count dollars.
+    `name` names the budget in messages, for example "this run". `price` is a function that computes
+    the price of a request; it is None if the budget does not count dollars.
     """
 
     def __init__(self, name: str, limits: Limits, price: PriceOf | None = None) -> None:
@@ -170,7 +170,7 @@ class BaseBudget:
     def take(self, model: str | None, size: int) -> Hold | BudgetRefusal:
         """Reserve the minimum cost of a request before it is sent, and return the reservation.
         Return a refusal instead if the limits would be exceeded, if the budget is in dollars and
-        the price is unknown, or if the budget cannot be stored.
+        the price is unknown, or if the file of the budget cannot be written.
 
         `model` is the requested model. `size` is the size of the request in bytes, as
         `token_estimate.counted_bytes` computes it.
@@ -188,8 +188,8 @@ class BaseBudget:
         """Return the cost of one request with these token counts.
 
         `served` is the model that answered, and `requested` the model that the request named. The
-        price of `served` is used; if it is unknown, the price of `requested`; if both are unknown,
-        the cost is 0 dollars.
+        price of `served` is used or, if it is unknown, the price of `requested`. If both prices are
+        unknown, the cost in dollars is 0.
         """
         dollars = self._dollars(served, requested, counts) or Decimal(0)
         return Spending(dollars=dollars, tokens=counts.total, requests=1)
@@ -203,7 +203,7 @@ class BaseBudget:
     def _reserve(self, model: str, amount: Spending) -> Settle | BudgetRefusal:
         """Reserve this amount for a request to `model`. Return a function that replaces the
         reserved amount with the true cost. Return a refusal instead if the limits would be
-        exceeded, or if the budget cannot be stored.
+        exceeded, or if the file of the budget cannot be written.
         """
         with self._lock:
             refusal = over_budget(self.name, self.limits, self._spent, self._held, amount)

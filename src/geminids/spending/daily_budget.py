@@ -62,8 +62,8 @@ class DailyBudget(BaseBudget):
     """The budget of all processes of a user for one day (local date). Several threads and processes
     can use it at the same time.
 
-    If a process is killed during a request, the cost that it reserved stays in the day's total,
-    because the request was already sent.
+    If a process is killed during a request, the cost that it reserved for this request stays in the
+    day's total, because the API may charge for the request.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class DailyBudget(BaseBudget):
 
 
 def _not_recorded(spent: Spending) -> None:
-    """Do nothing with the true cost of a request. This function is used if the budget does not
-    write to its file (`is_recorded` is false), so that nothing was reserved.
+    """Do nothing with the true cost of a request. This function is used if `is_recorded` is false:
+    the budget then writes nothing to its file, so no cost was reserved.
     """
 
 

@@ -1,5 +1,5 @@
-"""Find the list prices of Google's models. They come from the library genai-prices. They are also
-stored in a cache file, because loading the library is slow.
+"""Find the list prices of Google's models. The prices come from the library genai-prices. They are
+also stored in a cache file, because importing the library is slow.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def listed_rates(model: str, tokens_in: int, on: date) -> Rates | None:
     `on`. Return None if the library genai-prices does not know the model.
 
     The model's name is looked up first, then its shorter forms without version suffixes (see
-    `names_of`). The library must contain one of these names in full. The library's own rules also
-    accept longer names that begin with a known name, but such a name may belong to another model.
+    `names_of`). A name must be equal to a name in the library. The library's own rules also accept
+    longer names that begin with a known name; they are not used, because a longer name may belong
+    to another model.
     """
     steps = _steps(bare(model), on)
     if steps is None:
@@ -215,7 +216,8 @@ def store_prices(prices_by_name: Mapping[str, Prices | None]) -> None:
     the library does not know the model. If the file cannot be written, the prices stay in memory
     only, and the next process imports the library again.
 
-    Names that are too long are left out. If the file would have too many models, nothing is added.
+    Names that are too long are left out. If the file would then contain too many models, the file
+    is not changed.
     """
     known = _load_file()
     new = {

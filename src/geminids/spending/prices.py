@@ -53,7 +53,7 @@ def price_of(
     comes from the list prices of the day `at` (None: today).
 
     The price of a token can depend on the number of input tokens of the request. If `tokens` is the
-    sum of several requests, set `tier_for` to the number of input tokens of one of them.
+    sum of several requests, set `tier_for` to the number of input tokens of one request.
 
     >>> from geminids.spending.tokens import Counts
     >>> price_of("gemini-2.5-pro", Counts(input=1000, cached=400, output=100, thinking=50)).usd

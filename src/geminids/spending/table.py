@@ -25,7 +25,8 @@ _VERSION = re.compile(r"[-@](?:\d{2,8}|\d{2}-\d{2,4}|preview|latest|exp|experime
 
 class RateTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The prices of a model, in dollars per million tokens, for requests with more than `above`
-    input tokens. They apply to all tokens of such a request, not only to those above the limit.
+    input tokens. The prices apply to all tokens of such a request, not only to the tokens after the
+    first `above`.
     """
 
     above: int
@@ -43,8 +44,8 @@ class ModelRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The prices of a model, in dollars per million tokens. `model` is the name of the model; it
     may contain the wildcards `*` and `?`.
 
-    `cached` is the price of input from the cache; None means that it costs as much as other input.
-    `tiers` contains the prices for requests with many input tokens.
+    `cached` is the price of input from the cache; None means that such input costs as much as other
+    input. `tiers` contains the prices for requests with many input tokens.
     """
 
     model: str
@@ -70,7 +71,9 @@ def _check(rate: ModelRate | RateTier, owner: str) -> None:
         if dollars is not None and not (dollars >= 0 and math.isfinite(dollars)):
             raise ValueError(f"{owner}: `{name}` is {dollars}: a price must be a number of 0 or more")
     if rate.cached is not None and rate.cached > rate.input:
-        raise ValueError(f"{owner}: `cached` is {rate.cached}, which is more than `input` ({rate.input})")
+        raise ValueError(
+            f"{owner}: the price `cached` ({rate.cached}) is higher than the price `input` ({rate.input})"
+        )
 
 
 # The prices of a model are those of the first entry that matches the model's name.
@@ -86,8 +89,8 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 def bare(model: str) -> str:
-    """Return a model name without its path and in lower case. Prices are looked up by this form of
-    the name.
+    """Return a model name in lower case and without its path, such as `models/`. Prices are looked
+    up by this form of the name.
 
     >>> bare("models/gemini-2.5-pro"), bare("publishers/google/models/Gemini-2.5-Pro")
     ('gemini-2.5-pro', 'gemini-2.5-pro')
@@ -159,7 +162,8 @@ def read_prices(path: str) -> PriceTable:
         status = os.stat(path)
         return _read(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
-        raise GeminidsError(f"the price table {path} cannot be read: {error.strerror}", hint=_HINT) from None
+        hint = "Set `prices` to the path of a TOML or JSON file that you may read."
+        raise GeminidsError(f"the price table {path} cannot be read: {error.strerror}", hint=hint) from None
 
 
 # The time and the size are part of the cache key, so that a long-lived process notices a changed
@@ -190,5 +194,5 @@ def _models(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if others := [name for name in value if name != "models"]:
-        raise ValueError(f"{', '.join(others)}: a price table may contain only `[[models]]`")
+        raise ValueError(f"unknown key {', '.join(others)}: a price table may contain only `[[models]]`")
     return value.get("models", ())

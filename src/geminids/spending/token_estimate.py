@@ -46,7 +46,8 @@ def _signature_bytes(raw: bytes, start: int, end: int) -> int:
 def _strings(raw: bytes, mark: bytes, key: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Find string values in the JSON text `raw`, without parsing it. After each occurrence of
     `mark`, take the next occurrence of `key`, and yield where its value starts and ends in `raw`.
-    `mark` and `key` are field names in quotes; they can be equal.
+    `mark` and `key` are field names in quotes; they can be the same name. Only the part of `raw`
+    from `start` to `end` is searched.
 
     A field name inside another string does not match, because its quotes are escaped there. The
     values are base64, which contains no quotes and no backslashes. So each value ends at the next

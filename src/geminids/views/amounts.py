@@ -53,7 +53,7 @@ def tokens(usage: Usage) -> str:
     elif usage.thinking is None and usage.total is not None:
         # The other tokens are thinking or tool prompts; the CLI's output does not distinguish them.
         more = usage.total - (usage.input or 0) - (usage.output or 0)
-        parts += [f"{more:,} thinking or tool prompts"] if more > 0 else []
+        parts += [f"{more:,} for thinking or API tools"] if more > 0 else []
     if unknown:
         parts.append(f"and {unknown}")
     return " · ".join(parts)

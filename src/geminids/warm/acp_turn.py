@@ -189,7 +189,9 @@ class AcpTurn:
 
     @property
     def _turns(self) -> int:
-        """The number of model turns since the prompt was sent."""
+        """The number of model turns (model requests with their tool calls) since the prompt was
+        sent.
+        """
         return self._recorder.turn - self._first_turn + 1
 
     # Handle the messages of the process.
@@ -335,8 +337,8 @@ class _TurnShells:
     def started(self, call_id: str, *, now: bool = False) -> None:
         """Record the start of a shell command.
 
-        `now` is True if the command has just received our permission. It then cannot have started
-        earlier.
+        `now` is True if we have just permitted the command: it then cannot have started earlier
+        than now.
         """
         self._open[call_id] = None
         self._session.process.shells.shell_started(self._session.session_id, call_id, now=now)
@@ -348,7 +350,7 @@ class _TurnShells:
     def update(self) -> None:
         """Record which shell commands have ended.
 
-        Also record the process groups of shell commands that the session file contains.
+        Also record the process groups of shell commands, if the session file contains them.
         """
         shells, session_id = self._session.process.shells, self._session.session_id
         for group in self._journal_translator.groups:

@@ -108,9 +108,9 @@ class WarmAttempt:
     async def _open(self) -> AcpSession | None:
         """Return the conversation's session, to which this attempt sends its prompt.
 
-        Return None if the conversation continues headless. Set `_ending` if no session can be
-        opened, or if the attempt is stopped in the meantime. If `_ending` is set, ignore the
-        returned value: the prompt must not be sent.
+        Return None if the conversation continues headless. If no session can be opened, or if the
+        attempt is stopped in the meantime, set `_ending`. The caller must then ignore the returned
+        value, and must not send the prompt.
         """
         options, conversation = self._options, self._conversation
         session: AcpSession | None = None
@@ -188,8 +188,8 @@ class WarmAttempt:
     def _emit_started_of_failure(self) -> None:
         """Emit the event `Started` for an attempt that could not send its prompt.
 
-        Every attempt after the first must emit this event. Do nothing for the first attempt, or if
-        the event was already emitted.
+        Every attempt after the first must emit this event, even if it fails so early. Do nothing
+        for the first attempt, or if the event was already emitted.
         """
         if self._is_started_emitted or self._recorder.attempt == 1:
             return

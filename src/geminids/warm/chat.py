@@ -114,8 +114,8 @@ class Chat:
     def session_id(self) -> str | None:
         """The id of the conversation's current session; None before the first session is open.
 
-            The id changes when the conversation continues in a new session, whose first prompt contains
-        the earlier messages as text.
+        The id changes when the conversation continues in a new session. The first prompt of the
+        new session contains the earlier messages as text.
         """
         return self._conversation.session_id
 

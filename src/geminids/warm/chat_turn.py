@@ -183,7 +183,7 @@ class _TurnStarter:
         self._conversation.attempt_ended(prompt, facts, self._recorder, repeats=repeats)
 
     async def open(self) -> None:
-        """Do nothing, because the pool runs the process."""
+        """Do nothing, because the pool starts and runs the process."""
 
     async def close(self) -> tuple[EndedProcess, ...]:
         self._release()

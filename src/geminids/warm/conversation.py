@@ -75,9 +75,9 @@ class WarmConversation:
     The session is in a warm process. If no warm process can be used, headless runs resume the
     session from its file.
 
-    When the conversation moves to a new session, `handover` is the earlier conversation as text. It
-    is sent before each prompt until the new session has stored it. At all other times, `handover`
-    is "".
+    When the conversation moves to a new session, `handover` is the earlier conversation as text.
+    This text is put before each prompt until the new session has stored it. At all other times,
+    `handover` is "".
     """
 
     def __init__(
@@ -91,11 +91,12 @@ class WarmConversation:
         environ: Mapping[str, str] | None = None,
         is_reported: bool = False,
     ) -> None:
-        """Create a conversation without a session. `open_early` or `take_session` opens one.
+        """Create a conversation. `open_early` or `take_session` opens its session in a warm process.
 
-        `claim` is the lock on the session, and `lease` is the access to the gateway. `asks` is True
-        if the caller answers permission requests. `is_reported` is True if the notices about the
-        gateway and about ignored files of the folder were already emitted.
+        `claim` locks the stored session, so that no other run uses it. `lease` gives access to the
+        gateway. `asks` is True if the caller answers permission requests. `is_reported` is True if
+        the notices about the gateway, and about files of the workspace that are ignored, were
+        already emitted.
         """
         self.options = options
         self.environ = environ
@@ -237,13 +238,16 @@ class WarmConversation:
         """Continue headless, because a warm process refused the options. Return True.
 
         Do nothing and return False in two cases: a headless run cannot use the options either, or
-        the conversation has its own environment variables.
+        the conversation has its own environment variables, which a headless run would not use.
         """
         if self.environ is not None or not refused.headless_can:
             # A headless run would use the environment of this process instead of `environ`.
             return False
         self._is_headless = True
-        text = f"the chat uses the headless transport, where tools cannot ask for permission: {refused.failure.message}"
+        text = (
+            "the chat uses the headless transport, where tools cannot ask for permission, "
+            f"because it cannot use a warm process: {refused.failure.message}"
+        )
         self._notices.append(("warning", "transport", text))
         return True
 
@@ -283,8 +287,8 @@ class WarmConversation:
     def _has_stored_turns(self) -> bool:
         """Whether the current session has turns that can be handed over to a new session.
 
-        It may have such turns even if no turn has succeeded, for example a first turn that was
-        stopped.
+        The session may have such turns even if no turn has succeeded: for example, a first turn
+        that was stopped.
         """
         return self.session is not None and self._render_history() is not None
 
@@ -297,11 +301,12 @@ class WarmConversation:
         )
 
     def _check_handover(self) -> None:
-        """Clear the handover if the session has stored it, so that it is not sent again.
+        """Clear the handover (the earlier conversation as text) if the session has stored it, so
+        that it is not sent again.
 
-        The handover is the earlier conversation as text. It is sent before a prompt. If the API
-        then fails, or the turn is stopped before any answer, the CLI removes the prompt and the
-        handover from the session. The handover must then be sent again.
+        The handover is the earlier conversation as text. It is sent together with a prompt. If the
+        API fails, or the turn is stopped before any answer, the CLI removes the prompt and the
+        handover from the session. The handover must then be sent again with the next prompt.
         """
         if self.handover and self.session_id is not None:
             is_stored = is_handover_stored(self.session_id, self.options, self.environ)

@@ -74,8 +74,8 @@ class Pool:
 
     A process retires after `sessions` sessions, after `turns` turns, or when it uses more than
     `memory` bytes. A retired process gets no new chats, and stops after its last chat. If a process
-    uses more than twice `memory`, it is stopped after a turn, if no other turn runs in it.
-    Its chats continue in another process.
+    uses more than twice `memory` at the end of a turn, and no other turn runs in it, it is stopped
+    at once. Its chats continue in another process.
 
     `go_on` selects how a conversation continues if its process ends. With `handover`, a new session
     receives the conversation as text. With `resume`, a headless run resumes the conversation from
@@ -308,7 +308,8 @@ class Pool:
         """Record that a chat has left the process.
 
         A process that has reached a limit gets no new chats, and stops after its last chat. The
-        same applies to a process that has the gateway token of one chat in its environment.
+        same applies to a process that has the gateway token of one chat in its environment: other
+        chats cannot use this process.
         """
         key = id(process)
         self._chat_counts[key] = max(0, self._chat_counts.get(key, 0) - 1)
@@ -379,7 +380,8 @@ class Pool:
     def _report_ended(self, process: WarmProcess) -> None:
         """Emit a notice about the processes that were ended together with a warm process.
 
-        The pool does not know which chat started them, so a chat may still have used them.
+        The pool does not know which chat started these processes, so another chat may still have
+        needed them.
         """
         others = [ended for ended in process.ended if ended.pid != process.pid]
         if others and self._on_notice is not None:

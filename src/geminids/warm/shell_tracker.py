@@ -52,8 +52,8 @@ class ShellTracker:
     def shell_started(self, chat: str, call_id: str, *, now: bool = False) -> None:
         """Record the start of a shell tool.
 
-        `now` is True if the tool has just received our permission. It then cannot have started
-        earlier.
+        `now` is True if we have just permitted the tool: it then cannot have started earlier than
+        now.
         """
         span = [time.time() - _CLOCK_TOLERANCE if now else _earliest_start(call_id), float("inf")]
         self._spans.setdefault(chat, []).append(span)
@@ -98,7 +98,7 @@ class ShellTracker:
     def stray_processes(self) -> list[psutil.Process]:
         """Return the processes of `unclear_processes` that do not descend from the warm process.
 
-        Daemons are an example.
+        One example is a daemon that a tool has started.
         """
         return [process for process in self.unclear_processes() if self._pid not in _parents(process)]
 
@@ -132,8 +132,8 @@ class ShellTracker:
 def _earliest_start(call_id: str) -> float:
     """Return the earliest time at which a tool can have started.
 
-    A call id usually contains the time at which the model called the tool. If it contains no recent
-    time, return the time half a second ago.
+    A call id usually contains the time at which the model called the tool: return that time. If the
+    id contains no recent time, return the time half a second before now.
     """
     now = time.time()
     match = _CALL_TIME.search(call_id)

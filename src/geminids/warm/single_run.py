@@ -126,8 +126,8 @@ class SingleRun:
     ) -> WarmAttempt:
         """Create an attempt.
 
-        `blocks` is the encoded prompt. Pass it only for the first attempt. It also shows that the
-        event `Started` was already emitted.
+        `blocks` is the encoded prompt. Pass it only for the first attempt: if it is set, the event
+        `Started` is not emitted again.
         """
         from geminids.warm.attempt import WarmAttempt  # imported late: it imports anyio
 

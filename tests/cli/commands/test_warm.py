@@ -49,7 +49,7 @@ def test_status_and_stop_describe_the_owner(places: Places) -> None:
     link = reach_owner(places)
     link.close()
     shown = _geminids("warm", "status").stdout
-    assert shown.startswith(f"Process {link.pid} of geminids {link.hello.version}, since ")
+    assert shown.startswith(f"Process {link.pid} of geminids {link.hello.version}, started at ")
     assert "The process ends in " in shown
     status = msgspec.json.decode(_geminids("warm", "status", "--json").stdout)
     assert (status["pid"], status["runs"], status["served"], status["processes"]) == (link.pid, 0, 0, [])

@@ -73,9 +73,9 @@ def test_a_key_of_any_length() -> None:
 
 
 def test_deep_nesting_becomes_text() -> None:
-    """Deeply nested values become JSON text, and extremely deep ones become the note `(nested too
-    deeply)`."""
-    for depth, shown in ((100, "'[[[["), (100_000, "(nested too deeply)")):
+    """Deeply nested values become JSON text, and extremely deep ones become the note `(a
+    value with too many nested levels)`."""
+    for depth, shown in ((100, "'[[[["), (100_000, "(a value with too many nested levels)")):
         deep: list[Any] = []
         for _ in range(depth):
             deep = [deep]

@@ -215,7 +215,7 @@ def test_an_unknown_session(code: int, message: str, data: str | None) -> None:
     """
     ending = judge_with(code=code, message=message, data=data)
     assert outcome_and_kind(ending) == ("failed", "session_not_found")
-    assert ending.reason == 'the process has no session "s-1"'
+    assert ending.reason == 'the CLI process has no session "s-1"'
     assert ending.clear_session
 
 

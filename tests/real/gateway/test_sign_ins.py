@@ -284,7 +284,7 @@ def test_no_tool_finds_the_credential(make_world: Any, name: str, transport: str
     notices = [notice for events in report.events for notice in select_events(events, Notice, code="gateway")]
     if sign_in.name == "account":
         assert "own environment" in searches[0]["found"]
-        assert [(one.level, "login stays with the CLI" in one.message) for one in notices] == [
+        assert [(one.level, "the CLI keeps the account login" in one.message) for one in notices] == [
             ("info", True)
         ] * len(task.prompts)
     else:

@@ -61,7 +61,7 @@ def test_the_permission_table_holds(make_world: Any, version: str, approval: str
 def _assert_offered_tools(action_run: ActionRun, cells: Mapping[str, tuple[str, str]]) -> None:
     """The model is offered the tools that it may use, and none that the permissions remove."""
     offered = {tool for request in action_run.world.gateway.requests for tool in request.tools}
-    removal_reasons = ("permissions", "needs permission, and a headless run", "only_tools", "deny_tools")
+    removal_reasons = ("permissions", "needs permission, but a headless run", "only_tools", "deny_tools")
     usable = {action_run.finished[action].name for action, (expected, _) in cells.items() if expected == "ok"}
     removed = {
         action_run.finished[action].name

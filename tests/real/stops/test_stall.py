@@ -229,7 +229,7 @@ def test_a_request_that_waits_for_the_rate_limit(world: Any) -> None:
     stall = stalled.first
     assert (stall.cause, stall.request) == ("held", 2)
     assert stall.next_s is not None and stall.next_s > 20
-    assert stalled.message.endswith("more: the limit is 1 requests a minute")
+    assert stalled.message.endswith("before it is sent: the limit is 1 requests a minute")
     assert -0.5 < stalled.delay < 2
 
 

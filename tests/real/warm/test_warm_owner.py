@@ -372,7 +372,7 @@ def test_warm_stop_ends_active_runs(shell: Shell, stop_state: Callable[..., Any]
     target_state = stop_state("stubborn", prompt="stay")
     client = shell.hosts.start(shell.argv("--warm", "--approval=yolo", "--grace=1", prompt="stay"), {})
     target_state.wait()
-    assert ", and 1 run with it." in shell.warm("stop")
+    assert ", and stopped 1 run." in shell.warm("stop")
     assert client.wait(10) == 130
     finished = decode_event(shell.hosts.events.read_bytes().splitlines()[-1])
     assert isinstance(finished, Finished)
@@ -394,7 +394,7 @@ def test_a_hanging_owner_can_be_stopped(shell: Shell, wait_until: Any) -> None:
     psutil.Process(shell.owner().pid).suspend()
     events = shell.run("--warm", prompt="after")
     assert (_transport(events), events[-1].answer) == ("headless", "hi")
-    assert "does not answer" in _transport_notice(events)
+    assert "did not answer" in _transport_notice(events)
     assert "which did not respond" in shell.warm("stop")
     assert wait_until(lambda: marked(os.environ[MARKER]) == [], 5)
 

@@ -113,8 +113,8 @@ class RecordFiles:
         """Mask secrets in `telemetry.log` and return its path.
 
         If the CLI wrote nothing to the file, remove the file and return None. This happens if a run
-        fails, because the CLI then exits before it writes its telemetry. Also remove the file and
-        return None if the file cannot be read or rewritten.
+        fails, because the CLI then exits before it writes its telemetry. If the file cannot be read
+        or rewritten, warn, remove the file and return None.
         """
         try:
             telemetry = _read(self.telemetry)

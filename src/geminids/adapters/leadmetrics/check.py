@@ -218,12 +218,12 @@ def _signed_in(check: AdapterCheck) -> AdapterCheck:
     """If `check` is the error that a sign-in is missing, return it with the level `info`. Return
     any other check unchanged.
 
-    This is called after the probe (a short test run) has signed in: the error is then obsolete.
+    Call this only after a test run could sign in, because this shows that the error was wrong.
     """
     if check.code != _NO_KEY or check.level != "error":
         return check
     return AdapterCheck(
-        code=check.code, level="info", message=f"{check.message}; but the probe (a test run) could sign in"
+        code=check.code, level="info", message=f"{check.message}; but a test run could sign in"
     )
 
 
@@ -234,9 +234,11 @@ async def _probe(options: Options) -> AdapterCheck:
             while await run.next_batch() is not None:
                 pass
     except Exception as error:
-        _log.warning("the hello probe failed", error=error)
+        _log.warning("the test run (a prompt that asks the model to say hello) failed", error=error)
         return AdapterCheck(
-            code="gemini_hello_probe_failed", level="error", message=f"{type(error).__name__}"
+            code="gemini_hello_probe_failed",
+            level="error",
+            message=f"The test run failed with an unexpected error: {type(error).__name__}",
         )
     return _judge_probe(run.result)
 
@@ -265,7 +267,7 @@ def _judge_probe(result: Result) -> AdapterCheck:
         return _probe_check(result, "unexpected_output", "warn", "The agent answered, but did not say hello.")
     if kind in ("auth", "tier_retired"):
         return _probe_check(result, "auth_required", "error", "The CLI is installed, but it cannot sign in.")
-    return _probe_check(result, "failed", "error", "The probe failed.")
+    return _probe_check(result, "failed", "error", "The test run failed.")
 
 
 def _probe_check(

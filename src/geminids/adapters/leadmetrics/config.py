@@ -211,7 +211,9 @@ def _flat(config: Config | GeminiLocalConfig) -> tuple[dict[str, object], list[t
     """
     given: Any = msgspec.to_builtins(config) if isinstance(config, GeminiLocalConfig) else config
     if not isinstance(given, Mapping):
-        raise OptionsError([("config", f"is {kind(given)}, not an object with fields")])
+        raise OptionsError(
+            [("config", f"is {kind(given)}, not an object: use a dict with the fields of the configuration")]
+        )
     flat = {str(name): value for name, value in given.items() if name != "options"}
     further = given.get("options")
     if not isinstance(further, Mapping):

@@ -42,10 +42,10 @@ _YOLO = ConfigField(
 )
 _PROBE = ConfigField(
     name="helloProbeTimeoutSec",
-    label="Time limit of the live probe",
+    label="Time limit of the test run",
     kind="number",
     group="Limits",
-    description="How many seconds the model has to say hello when the environment is tested.",
+    description="How many seconds the model has to answer when the environment is tested with a short run.",
     default=PROBE_TIMEOUT,
     min=0,
     exclusive_min=True,
@@ -59,7 +59,8 @@ the environment of the worker), with Vertex AI, or with an account of Gemini CLI
 The prompt template may contain `{{agentId}}`, `{{agent.name}}`, `{{tenantId}}`, `{{tenant.name}}`, `{{runId}}`,
 `{{context.NAME}}` for each text of the run's context, and `{{prompt}}`. A name without a value is an error.
 
-A session is resumed only in the folder that it belongs to. If it is lost, the agent runs once more in a new session.
+A session is resumed only in the folder that it belongs to. If the session no longer exists, the agent runs once more,
+in a new session.
 """
 
 

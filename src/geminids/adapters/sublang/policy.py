@@ -77,7 +77,7 @@ def _only(
 
     These tools stay forbidden: the tools in `denied`, and the tools of each capability whose level
     in `fields` is `deny`. The tools of the capabilities in `asked` need permission for each call.
-    All other tools are used without asking.
+    All other tools in `allowed` are used without asking.
     """
     excluded = {
         *denied,
@@ -134,7 +134,10 @@ def _policy_problems(policy: PermissionPolicy, allowed: tuple[str, ...] | None) 
         if problem := _path_problem(path):
             yield f"permissions.writable_paths[{index}]", problem
     if policy.writable_paths is not None and not policy.mode and set(allowed or ()) & set(_FILE_TOOLS):
-        yield "permissions.writable_paths", "cannot be enforced: a tool in allowed_tools can write anywhere"
+        yield (
+            "permissions.writable_paths",
+            "cannot be enforced: allowed_tools contains a tool that can write to all folders",
+        )
 
 
 def _name_problem(tool: Any) -> str | None:

@@ -14,7 +14,9 @@ from geminids.errors import GeminidsError
 __all__ = ["GROUP", "Registry", "get", "list", "register", "run_agent", "unregister"]
 
 GROUP = "geminids.adapters"
-_ADAPTER_HINT = "An adapter is an object with agent (its name), run and is_available."
+_ADAPTER_HINT = (
+    "An adapter is an object with the attribute agent (its name) and the methods run and is_available."
+)
 
 
 class Registry:
@@ -75,8 +77,8 @@ class Registry:
         """Return the entry points of the adapters that other packages provide, as a dict with the
         names as keys.
 
-        The dict does not contain adapters that were removed with `unregister`. It may contain the
-        name of a registered adapter; the registry then uses the registered adapter.
+        Names that were removed with `unregister` are left out. If an adapter with the same name was
+        registered, its name stays in the dict, but the registry uses the registered adapter.
         """
         return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in self._removed}
 

@@ -67,8 +67,8 @@ def check_options(options: Options, asks: bool) -> tuple[Options, str | None]:
     """Check that a chat with these options can start. Raises `Refused` if it cannot start.
 
     Return two values. The first is the options, with the full id of the session to resume. The
-    second is the reason why the requested session cannot be resumed: the chat then starts a new
-    session. It is None if the session can be resumed, or if no session was requested.
+    second is None if this session can be resumed, or if no session was requested. Otherwise, it is
+    the reason why the session cannot be resumed; the chat then starts a new session.
 
     `asks` is True if the user answers permission requests.
     """

@@ -54,7 +54,7 @@ _ENCODING_HINTS = {
 @click.option(
     "--record-dir",
     metavar="DIR",
-    help="With --to record: write the trajectory, and the output of a json report, below DIR.",
+    help="With --to record: write the trajectory below DIR and, for json of Gemini CLI, the output too.",
 )
 @click.option("--out", metavar="FILE", help="Write to FILE, readable only by you.  [default: stdout]")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
@@ -70,7 +70,7 @@ def convert(
     json of Gemini CLI (gemini -o json)    record
     a session file of Gemini CLI           atif, claude, claude-jsonl, html, json, markdown
 
-    The first line of FILE shows which of these it is. Converting events gives exactly the bytes that
+    The first line of FILE shows which of these kinds FILE is. Converting events gives exactly the bytes that
     the run prints with -o FORMAT.
     Exit codes: 0 done, 1 not readable, 2 bad usage, 3 --strict failed.
     """
@@ -174,7 +174,7 @@ class _InputFile:
 
 
 def _unknown_format(file: str, head: bytes) -> GeminidsError:
-    hint = "Write events with geminids run --save-events FILE, or stream-json with gemini -o stream-json."
+    hint = "To record a run, use geminids run --save-events FILE, or gemini -o stream-json > FILE."
     return GeminidsError(
         f"{_display_name(file)} is neither a recorded run (events, stream-json or json) nor a session file",
         hint=_ENCODING_HINTS.get(head[:2], hint),

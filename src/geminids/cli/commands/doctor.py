@@ -47,7 +47,7 @@ _WIDTH = max(map(len, ("cli_version", "sessions_home")))
     help="Check for runs with the built-in scripted model, which needs no key.",
 )
 @click.option(
-    "--end-orphans", is_flag=True, help="End processes left by programs that have died, without asking."
+    "--end-orphans", is_flag=True, help="Without asking: end processes left by programs that have died."
 )
 def doctor(
     live: bool,
@@ -84,7 +84,10 @@ def doctor(
     if unreported and "options" not in reported:
         checks = (
             Check(
-                "options", "error", str(problem), "A run would not start with these options: correct them."
+                "options",
+                "error",
+                str(problem),
+                "A run would not start: correct the options that this message names.",
             ),
             *checks,
         )

@@ -110,7 +110,9 @@ def run(
             options = replace(options, telemetry=str(files.telemetry))
         if warm:
             click.echo(
-                "geminids: --warm has no effect, because -o record needs the CLI's own output", err=True
+                "geminids: --warm has no effect, because -o record needs the CLI's own output, "
+                "which a warm process does not pass on",
+                err=True,
             )
     handle = _create_run(text, options, warm_for if warm else None, asker, files)
     with _open_events_file(save_events) as sink, collect_signals():
@@ -183,8 +185,8 @@ def _create_run(
     this process.
 
     The warm process keeps CLIs ready for the next run. `warm_for` is how many seconds an idle CLI
-    waits for the next run. `files` stores the output of the CLI. The warm process does not pass on
-    this output, so a run with `files` cannot use the warm process.
+    waits for the next run. `files` stores the output of the CLI. A run with `files` cannot use the
+    warm process, because the warm process does not pass on the output of the CLI.
     """
     if files is not None:
         from geminids.client import open_run

@@ -172,7 +172,8 @@ def fork(session: str, at: str | None, cwd: str | None, home: str, as_json: bool
 def rescue(session: str, cwd: str | None, home: str, rewound: bool, as_json: bool) -> None:
     """Recover the messages of a damaged session into a new session. The old files do not change.
 
-    If FILE is not in a session folder, the new session belongs to --cwd (default: this folder).
+    If FILE is outside the session folders of the CLI, the new session belongs to the folder that --cwd
+    names (default: this folder).
     """
     rescued, project = rescue_session(session, cwd, home, rewound=rewound)
     line = resume_line(rescued.session_id, project, home)

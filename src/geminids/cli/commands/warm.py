@@ -129,7 +129,7 @@ def _request(link: Link, request: msgspec.Struct) -> OwnerMessage | None:
 def _show(owner: OwnerStatus) -> None:
     since = time.strftime("%H:%M:%S", time.localtime(owner.since))
     runs = f"{_count(owner.runs, 'run')} now, {owner.served} before"
-    click.echo(f"Process {owner.pid} of geminids {owner.version}, since {since}: {runs}.")
+    click.echo(f"Process {owner.pid} of geminids {owner.version}, started at {since}: {runs}.")
     for cli in owner.processes:
         state = f"idle for {cli.idle:.0f} s" if cli.idle is not None else _count(cli.chats, "run")
         memory = f"{cli.memory / 1e6:.0f} MB"
@@ -182,7 +182,7 @@ def _signal(pid: int, number: signal.Signals, description: str) -> int:
     if not _wait_until_gone(pid):
         raise GeminidsError(
             f"process {pid} received {number.name}, but did not end within {_TIMEOUT:.0f} s",
-            hint=f"End it with `kill -9 {pid}`.",
+            hint=f"Wait, then check it with `ps -p {pid}`; if it is still running, use `kill -9 {pid}`.",
         )
     click.echo(f"Ended process {pid}{description}.")
     return 0

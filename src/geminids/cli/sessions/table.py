@@ -103,10 +103,10 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 def print_table(sessions: Sequence[SessionInfo], shown: Sequence[SessionInfo], *, folders: bool) -> None:
-    """Print a table of the sessions in `shown`.
+    """Print a table of the sessions in `shown`, with shortened ids.
 
-    `sessions` contains all sessions. A short id is unique among all of them. `folders` adds a
-    column with the folder of each session.
+    `sessions` contains all sessions: each shortened id is unique among them. `folders` adds a column
+    with the folder of each session.
     """
     screen = Screen(sys.stdout)
     short = short_ids([info.id for info in sessions])

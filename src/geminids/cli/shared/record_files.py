@@ -1,6 +1,7 @@
 """Create the files of a run record for a command, and check the record for `--strict`.
 
-A run record is a JSON summary of a run, in the format that the program cakit reads.
+A run record is a JSON summary of a run, in the format of cakit, a program that runs coding agents
+for benchmarks.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Translator:
         self._held_start: Started | None = None
         """The `Started` event of the run; None before this event and after `init` was emitted."""
         self._is_identified = False
-        """Whether the CLI has reported the session. The same notice can also name the model."""
+        """Whether the CLI has reported the session (and usually the model too)."""
         self._before_init: list[AgentEvent] = []
         self._has_emitted_init = False
         self._has_emitted_done = False

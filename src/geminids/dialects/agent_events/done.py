@@ -65,7 +65,9 @@ def done_of(
 def _error(finished: Finished, was_started: bool) -> _Error:
     failure = finished.failure
     message = (
-        (failure.message if failure else None) or finished.reason or f"the run ended: {finished.outcome}"
+        (failure.message if failure else None)
+        or finished.reason
+        or f"the run ended with the outcome {finished.outcome}"
     )
     error = Error(code=_code(finished, was_started), message=message, recoverable=False)
     if failure is None:

@@ -93,9 +93,9 @@ class AgentUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 def cost_of(finished: Finished, tokens: RunTokens | None, *, failed_request: bool = False) -> Money | None:
     """Return the cost of a run; None if the cost is not known.
 
-    `failed_request` is True if the API rejected at least one request. If it is True and `tokens` is
-    None, the API answered no request. A cost of 0 dollars is then not a measurement, so the result
-    is None.
+    `failed_request` is True if the API rejected at least one request. If a request was rejected, no
+    tokens are known (`tokens` is None) and the cost is 0 dollars, the API has answered none of the
+    requests. This 0 only means that nothing was measured, so the result is None.
     """
     usd = finished.cost.usd if finished.cost is not None else None
     if usd is None or (failed_request and tokens is None and not usd):

@@ -102,9 +102,9 @@ class Encoder:
         `parent` is the id of the tool call that started the subagent; None for the main agent.
         `thinking` is True if the event is a thought.
 
-        A subagent has only one open turn at a time. Its next turn begins with the first event after
-        all tool calls of the open turn have ended. A thought that follows a tool call also begins a
-        new turn.
+        A subagent has only one open turn at a time. A new turn of the subagent begins with the
+        first event after all tool calls of the open turn have ended. It also begins with a thought
+        that follows a tool call, even if this call has not ended.
         """
         if parent is None:
             return self._turns.get(event.turn) or self._next_turn(event)

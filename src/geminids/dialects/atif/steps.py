@@ -258,8 +258,8 @@ def totals_of(usage: Usage, steps: int) -> FinalMetrics:
 
 
 def _parts(counts: dict[str, int | None], sums: dict[str, int | None]) -> dict[str, int]:
-    """Return the content of the field `extra`: the numbers in `counts` without those that are None,
-    and the known part of each unknown total.
+    """Return the content of the field `extra`: all known numbers in `counts` and, for each unknown
+    total, the known part of this total.
 
     If `sums["tool"]` is None, the total of prompt tokens is unknown, so only its part
     `input_tokens` is added. If `sums["thinking"]` is None, the total of completion tokens is

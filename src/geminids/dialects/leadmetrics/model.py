@@ -27,8 +27,9 @@ BillingType = Literal["api", "subscription", "metered_api"]
 
 
 class AdapterUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The billed tokens of a run. Input includes cached tokens and tool prompts. Output includes
-    thinking."""
+    """The billed tokens of a run. Input includes cached tokens, and the tokens that the API adds
+    for its own tools, such as Google Search. Output includes thinking.
+    """
 
     input_tokens: int
     output_tokens: int
@@ -140,7 +141,8 @@ class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="
     summary: str | None = None
     clear_session: bool = False
     """Whether the orchestrator (Leadmetrics or Paperclip) must stop using the session that it has
-    stored. If True, it must store `session_params` in place of that session."""
+    stored. If True, the orchestrator must store `session_params`, even if it is None, in place of
+    that session."""
     ended: tuple[Ended, ...] = ()
     """The processes that were still running at the end of the run, and that geminids then ended."""
     output: str = ""

@@ -171,7 +171,7 @@ def _message(finished: Finished, timeout: float | None) -> str | None:
     if finished.outcome == "timed_out" and (seconds := _seconds(finished, timeout)) is not None:
         return f"Process timed out after {seconds}s"
     message = finished.failure.message if finished.failure else finished.reason
-    return message or f"the run ended as {finished.outcome}"
+    return message or f"the run ended with the outcome {finished.outcome}"
 
 
 def _seconds(finished: Finished, timeout: float | None) -> str | None:

@@ -164,8 +164,9 @@ def _tokens(
 ) -> Mapping[str, int | None]:
     """Return the attributes with token counts.
 
-    Input tokens include cached tokens and tool prompts. Output tokens include thinking. If a count
-    is unknown, each attribute that is computed from it is None.
+    Input tokens include cached tokens, and the tokens that the API adds for its own tools, such as
+    Google Search (`tool`). Output tokens include thinking. If a count is unknown, each attribute
+    that is computed from it is None.
     """
     return {
         "gen_ai.usage.input_tokens": None if prompt is None or tool is None else prompt + tool,

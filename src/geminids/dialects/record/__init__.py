@@ -40,9 +40,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A run record as cakit writes it (cakit runs coding agents for benchmarks). A value that is not
     known is None.
 
-    `exit_code` is the exit code of cakit: 0 only if the run succeeded and the function `check` found
-    no problem in the record.
-    `command_exit_code` is the exit code of the CLI. `error` says why the run failed.
+    `exit_code` is the exit code that cakit would return for this run: 0 only if the run succeeded
+    and the function `check` found no problem in the record. `command_exit_code` is the exit code of
+    Gemini CLI. `error` says why the run failed.
     """
 
     agent: str = "gemini"
@@ -293,7 +293,9 @@ class ModelTokens(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of all requests to one model.
 
     `prompt_tokens` include `cached_tokens`. `completion_tokens` do not include `thinking_tokens`.
-    `total_tokens` is the total of the API, which also counts thinking and tool results.
+    `total_tokens` is the total that the API reported. In addition to `prompt_tokens` and
+    `completion_tokens`, it counts `thinking_tokens` and the input tokens that the API adds for its
+    own tools, such as Google Search.
     """
 
     prompt_tokens: int
@@ -329,8 +331,10 @@ def of_models(usage: Usage | None) -> dict[str, ModelTokens]:
 
 
 def of_report(models: Mapping[str, ModelReport]) -> ReportUsage:
-    """Return the usage in a report of the CLI. If the prompt, output or total tokens of a model are
-    missing, no sum would be right: the tokens of all models are then left out."""
+    """Return the usage in a report of the CLI. If the prompt, output or total tokens of one model
+    are missing, the tokens of all models are left out, because a sum over the other models would be
+    too low.
+    """
     usage = {}
     for name, model in models.items():
         counts = model.tokens

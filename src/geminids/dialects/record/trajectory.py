@@ -187,7 +187,7 @@ def _shallow(value: Any, depth: int) -> Any:
         try:
             return json.dumps(value, ensure_ascii=False)
         except RecursionError:
-            return "(nested too deeply)"
+            return "(a value with too many nested levels)"
     if isinstance(value, Mapping):
         return {str(key): _shallow(inner, depth + 1) for key, inner in value.items()}
     return [_shallow(inner, depth + 1) for inner in value]

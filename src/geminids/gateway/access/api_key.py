@@ -41,7 +41,7 @@ def _from_file(path: str) -> str:
     except OSError as error:
         raise KeyProblem(
             f"the key file {path} cannot be read: {error.strerror or type(error).__name__}",
-            hint="Use `file:PATH`, where PATH is the file that contains the API key.",
+            hint="Check that this file exists, and that your user may read it.",
         ) from None
     return _checked(_key_in(text, path), f"the key file {path}")
 
@@ -61,7 +61,7 @@ def _check_file(status: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise KeyProblem(
             f"the key file {path} is not a regular file",
-            hint="Use `file:PATH`, where PATH is the file that contains the API key.",
+            hint="Store the API key in a file, not in a folder or a device, and use the path of that file.",
         )
     if os.name != "nt" and status.st_mode & _GROUP_AND_OTHERS:
         raise KeyProblem(
@@ -79,8 +79,8 @@ def _key_in(text: str, path: str) -> str:
     """Return the API key from `text`, the content of the key file `path`.
 
     The key is the value in the line `GEMINI_API_KEY=…`. If there is no such line, the file must
-    have only one line: the key itself, or `NAME=KEY` with any name. Empty lines and comments do not
-    count. A text of any other form raises `KeyProblem`.
+    have only one line: the key itself, or `NAME=KEY` with any name. Empty lines and comments are
+    ignored. Raises `KeyProblem` if the text has any other form.
     """
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
@@ -135,5 +135,8 @@ def _from_keyring(place: str) -> str:
 def _checked(key: str, where: str) -> str:
     if _KEY.fullmatch(key) is None:
         problem = "has invalid characters" if key else "is empty"
-        raise KeyProblem(f"{where} {problem}", hint="Put only the API key there, on one line.")
+        raise KeyProblem(
+            f"{where} {problem}",
+            hint="Store only the API key there, as one line of letters, digits, `-` and `_`.",
+        )
     return key

@@ -50,9 +50,9 @@ def authorize(request: Request, leases: Leases, port: int) -> Lease:
     """Return the lease (a run's right to use the gateway) that belongs to the token of this
     request. Raises `Unauthorized` if the request is not allowed. `port` is the gateway's port.
 
-    The Host header is checked because otherwise a web page could reach the gateway through a host
-    name that resolves to 127.0.0.1. A Code Assist request has its token in the URL path, because
-    its `Authorization` header contains the CLI's own login.
+    The `Host` header must name the gateway's own address. Otherwise a web page could reach the
+    gateway through a name that resolves to 127.0.0.1. A Code Assist request has its token in the
+    URL path, because its `Authorization` header contains the CLI's own login.
     """
     host = request.headers.get("host", "")
     if host not in (f"127.0.0.1:{port}", f"localhost:{port}"):

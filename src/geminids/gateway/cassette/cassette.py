@@ -49,8 +49,8 @@ def cassette_api(path: str | Path) -> Api:
     """Return the API that a cassette (a file with recorded requests and answers) was recorded with:
     `gemini`, `vertex` or `code_assist`.
 
-    Return `gemini` if the file cannot be read or does not begin with a cassette header. The replay
-    reports that problem later.
+    Return `gemini` if the file cannot be read or does not begin with a cassette header. This
+    function reports no such problem; the replay reports it later.
     """
     try:
         with open(path, "rb") as file:
@@ -85,8 +85,8 @@ def read_cassette(data: bytes, name: str = "cassette") -> Cassette:
 
 
 class _BrokenReference(Exception):
-    """Raised if a line of a cassette refers to a line that does not come before it, if messages
-    refer to each other in a circle, or if there is a second header.
+    """Raised if a line of a cassette refers to a line that does not come earlier in the file, if
+    messages refer to each other in a circle, or if there is a second header.
     """
 
 

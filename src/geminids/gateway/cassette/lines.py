@@ -61,8 +61,8 @@ class ToolsLine(msgspec.Struct, frozen=True, tag="tools", tag_field="kind"):
 class ContentLine(msgspec.Struct, frozen=True, omit_defaults=True, tag="content", tag_field="kind"):
     """A line of a cassette with one message of a conversation.
 
-    `after` is the id of the previous message; None if this is the first message. Therefore the id
-    of the last message identifies the whole conversation.
+    `after` is the id of the previous message; None if this is the first message. Each message leads
+    to the one before it, so the id of the last message identifies the whole conversation.
     """
 
     id: str

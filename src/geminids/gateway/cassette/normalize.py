@@ -55,9 +55,9 @@ class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
         return is_account_call(self.call)
 
     def matches(self, other: NormalizedRequest) -> bool:
-        """Return whether the recorded answer to `other` can be used for this request. For this, the
-        conversation, the API method, the URL path and the fields of the requested JSON answer must
-        be equal. Other parts, such as the model, are not compared.
+        """Return whether the recorded answer to `other` can be used for this request. This is the
+        case if both requests have the same conversation, API method, URL path and fields of the
+        requested JSON answer. Other parts, such as the model, may differ.
         """
         return (self.method, self.call, self.answer_fields, self.conversation) == (
             other.method,
@@ -116,12 +116,12 @@ class Normalizer:
             self._prepare()
 
     def add_known(self, days: frozenset[Day], folders: Mapping[str, str] | None = None) -> None:
-        """From now on, also replace the dates and folders of the other run, with which this run is
-        compared.
+        """From now on, also replace the dates and folders of the run with which this run is
+        compared. A replay compares the current run with the recorded run.
 
-        This is needed because a prompt or the model may mention them, and the normalized text must
-        be equal for both runs. If `folders` is None, the other run's folders from the previous call
-        stay in use.
+        This is needed because a text of one run may mention dates and folders of the other run, and
+        the normalized text must be equal for both runs. If `folders` is None, the folders from the
+        previous call stay in use.
         """
         other_folders = self._other_folders if folders is None else dict(folders)
         if not days <= self.days or other_folders != self._other_folders:
@@ -184,8 +184,8 @@ class Normalizer:
         return without_cassette(self._cassette, tool_output(tool, text))
 
     def request(self, method: Method, model: str | None, body: Any, path: str = "") -> NormalizedRequest:
-        """Normalize a whole request. `body` is its decoded body. `path` is its URL path, which
-        identifies a request that has no conversation.
+        """Normalize a whole request. `body` is its decoded body, and `path` its URL path. If the
+        request has no conversation, the path is compared in place of the conversation.
         """
         call = path.partition("?")[0] if method == "other" else ""
         if is_account_call(path):

@@ -37,8 +37,8 @@ class Replaying:
     """Answers requests from a cassette, a file with recorded requests and answers.
 
     A request gets an unused answer whose recorded request matches. Each answer is used only once,
-    except answers about the user's Code Assist account. If no answer is left, some utility requests
-    of the CLI get a default reply. For all other requests, `Mismatch` is raised.
+    except answers about the user's Code Assist account. If no unused answer matches, some utility
+    requests of the CLI get a default reply, and `Mismatch` is raised for all other requests.
 
     Before two requests are compared, both are normalized: values that differ from run to run are
     replaced. The requests match if their conversations (texts, tool calls and tool results) are
@@ -74,7 +74,8 @@ class Replaying:
     @property
     def unused(self) -> list[int]:
         """The numbers of the recorded requests whose answers were not replayed. Requests about the
-        Code Assist account are left out, because each run sends a different number of them.
+        Code Assist account are left out, because the number of such requests differs from run to
+        run.
         """
         exchanges = self._cassette.exchanges
         with self._lock:
@@ -136,7 +137,7 @@ class Replaying:
 
     @cached_property
     def _recorded_run(self) -> Normalizer:
-        """The normalizer for the recorded requests. It knows the dates and the folders of the
+        """The normalizer for the recorded requests. It replaces the dates and the folders of the
         recorded run.
         """
         cassette = self._cassette
@@ -193,7 +194,7 @@ class Replaying:
         if same:
             used = self._cassette.exchanges[same[-1]].n
             detail = f"it is equal to request number {used}, whose answer has already been replayed"
-            return Mismatch(f"a request is not in the cassette {name}: {detail}", _HINT)
+            return Mismatch(f"the cassette {name} has no answer left for a request: {detail}", _HINT)
         free = sorted(self._unused)
         at = nearest(now, [self._recorded[at] for at in free])
         if at is None:
@@ -234,8 +235,9 @@ def nearest(now: NormalizedRequest, recorded: Sequence[NormalizedRequest]) -> in
     """Return the index of the recorded request that is most similar to the request `now`. Only
     requests with the same API method are considered. Return None if there is none.
 
-    Recorded requests whose conversation is as long as that of `now` are preferred. If this does not
-    decide, the request whose conversation has the longest beginning in common with `now` is chosen.
+    Recorded requests whose conversation is as long as that of `now` are preferred. If there are
+    several, or none of this length, the request whose conversation has the longest beginning in
+    common with `now` is chosen.
     """
     best: tuple[tuple[bool, int, float], int] | None = None
     for at, old in enumerate(recorded):

@@ -121,10 +121,12 @@ def _full_forms(year: int, month: int, day: int) -> tuple[str, ...]:
 
 def _without_groups(form: str) -> str:
     """Expand a date pattern into alternatives, one for each separator, such as `-` or `/`. In
-    `form`, the character `#` means: the same separator again.
+    `form`, a group matches the first separator, and the character `#` stands for the same separator
+    again.
 
     A back-reference to the separator is not possible, because it needs the number of the
-    separator's group. This number is not known: the pattern becomes a part of a larger pattern.
+    separator's group. This number is not known here, because the pattern becomes a part of a larger
+    pattern with other groups.
     """
     before, _, rest = form.partition("([")
     signs, optional, rest = rest.partition("]?)") if "]?)" in rest else rest.partition("])")

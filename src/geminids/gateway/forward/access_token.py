@@ -1,8 +1,8 @@
 """Get access tokens for Vertex AI, and renew them before they expire. The tokens come from the
 metadata server, or from a credentials file with the help of the library google-auth.
 
-The first request that needs a token imports this module. A worker thread imports google-auth,
-because that import is slow.
+This module is imported only when the first request needs a token. A worker thread imports
+google-auth, because that import is slow.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ _LIFETIME_SECONDS = 3600
 _TIMEOUT_SECONDS = 30
 _MAX_BODY = 1024 * 1024
 _MAX_SOURCES = 32
+_CHECK_SIGN_IN = "Test the sign-in with `geminids doctor --live`."
 _ACCOUNT_IN_URL = re.compile(r"/serviceAccounts/([^/:]+):generateAccessToken$")
 
 
 class AccessToken(msgspec.Struct, frozen=True):
     """An access token for Vertex AI (a bearer token). `expires_at` is the time when it expires.
-    `quota_project` is the Google Cloud project whose quota is used; None means that requests do not
-    name such a project.
+    `quota_project` is the Google Cloud project whose quota the requests use; None means that the
+    requests name no such project.
     """
 
     value: str
@@ -114,7 +115,8 @@ class TokenSource:
         except RuntimeError as error:
             # The system allows no more threads (ulimit -u). The next request tries to start one
             # again.
-            pending.set_exception(SignInError(503, f"No access token for Vertex AI: {error}."))
+            hint = "Raise the limit of processes (ulimit -u), or run fewer agents at once."
+            pending.set_exception(_failed(503, f"no thread could be started to fetch a token: {error}", hint))
         else:
             self._pending = pending
         return pending
@@ -127,7 +129,8 @@ class TokenSource:
             error = sign_in_error
         except BaseException as problem:  # even SystemExit: requests wait for `pending`
             _log.error("an access token could not be obtained", error=problem)
-            error = SignInError(401, f"No access token for Vertex AI: {type(problem).__name__}.")
+            cause = f"the token could not be fetched, because of an unexpected {type(problem).__name__}"
+            error = _failed(401, cause, _CHECK_SIGN_IN)
         with self._lock:
             self._pending = None
             self._token = token or self._token
@@ -135,7 +138,7 @@ class TokenSource:
         if token is not None:
             pending.set_result(token)
         else:
-            pending.set_exception(error or SignInError(401, "No access token for Vertex AI."))
+            pending.set_exception(error or _failed(401, "the token could not be fetched", _CHECK_SIGN_IN))
 
 
 _Key = tuple[object, ...]
@@ -201,7 +204,7 @@ class _FromMetadata:
             return AccessToken(answer["access_token"], time.time() + float(answer["expires_in"]))
         except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError, ValueError):
             is_transient = status >= 500 or status == 429
-            cause = f"the metadata server answered with HTTP {status}"
+            cause = f"the metadata server sent no valid token (HTTP {status})"
             raise _failed(503 if is_transient else 401, cause, hint) from None
 
 
@@ -303,9 +306,9 @@ def _credentials_of(info: dict[str, Any]) -> Any:
 
 def _impersonated(info: dict[str, Any]) -> Any:
     """Create credentials with which a source account acts as a service account (impersonation).
-    `info` is the content of a file that `gcloud auth application-default login
-    --impersonate-service-account` wrote. Raises `GeminidsError` if the service account
-    or the source account is missing in the file.
+    `info` is the content of a file that the command `gcloud auth application-default login
+    --impersonate-service-account=ACCOUNT` wrote. Raises `GeminidsError` if the service account or
+    the source account is missing in the file.
     """
     from google.auth import impersonated_credentials
 

@@ -119,8 +119,8 @@ class Client:
 
 
 class _NoResponse(Exception):
-    """Raised if the connection ends before the first byte of the answer arrives. `fault` is the
-    error to raise if the request is not sent again.
+    """Raised if the connection ends before the first byte of the answer arrives. The client may
+    then send the request again on a new connection. If it does not, it raises the error `fault`.
     """
 
     def __init__(self, fault: UpstreamFault) -> None:

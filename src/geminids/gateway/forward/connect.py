@@ -85,8 +85,8 @@ _SocketAddress = tuple[socket.AddressFamily, Any]
 
 
 async def _resolve(address: Address) -> list[_SocketAddress]:
-    """Look up the IP addresses of the host in `address`, in a daemon thread. Raises `OSError` if
-    they cannot be found.
+    """Look up the IP addresses of the host in `address`, in a daemon thread. Raises `OSError` if no
+    IP address can be found.
 
     The lookup does not use the thread pool of the event loop. With the pool, a name server that
     does not answer would delay the exit of this process.
@@ -121,7 +121,7 @@ async def _resolve(address: Address) -> list[_SocketAddress]:
 
 def _interleave(addresses: list[_SocketAddress]) -> list[_SocketAddress]:
     """Return the addresses in an order that alternates between IPv6 and IPv4. So if the network
-    supports only one of the two, addresses of the other kind cause no long wait.
+    supports only IPv4 or only IPv6, the unusable addresses cause no long wait.
     """
     first = [address for address in addresses if addresses[0][0] == address[0]]
     other = [address for address in addresses if addresses[0][0] != address[0]]
@@ -158,7 +158,7 @@ async def _connect_first(addresses: list[_SocketAddress]) -> socket.socket:
     for sock in connected[1:]:
         sock.close()
     if not connected:
-        raise errors[0] if errors else OSError("the host has no address")
+        raise errors[0] if errors else OSError("no IP address was found for this host")
     return connected[0]
 
 
@@ -207,7 +207,9 @@ async def _start_tls(tcp: TcpConnection, address: Address, network: NetworkSetti
     try:
         context = _context(network)
     except (OSError, ssl.SSLError) as error:
-        raise UpstreamFault("tls", f"the CA certificates cannot be read: {error}") from None
+        raise UpstreamFault(
+            "tls", f"the CA certificates cannot be read (check SSL_CERT_FILE and SSL_CERT_DIR): {error}"
+        ) from None
     try:
         loop = asyncio.get_running_loop()
         secured = await loop.start_tls(tcp.transport, tcp, context, server_hostname=address.host)
@@ -233,7 +235,9 @@ def _context(network: NetworkSettings) -> ssl.SSLContext:
             context.load_verify_locations(network.more_ca)
         except (OSError, ssl.SSLError) as error:
             # Continue without them: Node does so too, with a warning.
-            _log.warning("the extra certificates cannot be loaded", error=error)
+            _log.warning(
+                "the certificates in %s (NODE_EXTRA_CA_CERTS) cannot be loaded", network.more_ca, error=error
+            )
     return context
 
 

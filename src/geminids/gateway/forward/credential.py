@@ -66,7 +66,7 @@ class VertexCredentials:
     """Machine credentials for Vertex AI (Application Default Credentials), with a Google Cloud
     project and location.
 
-    The access token comes from the first of these that exists:
+    The access token is obtained with the first of these that exists:
 
     - the file in GOOGLE_APPLICATION_CREDENTIALS
     - gcloud's own file (in CLOUDSDK_CONFIG, or below HOME)
@@ -76,9 +76,9 @@ class VertexCredentials:
     These environment variables are read from `environ`. `network` contains the proxy and the
     certificates with which tokens are requested.
 
-    There is one exception. For `external_account` files with an AWS source or an executable,
-    google-auth reads variables such as AWS_* and GOOGLE_EXTERNAL_ACCOUNT_* from the environment of
-    this process, not from `environ`.
+    There is one exception: a credentials file of the type `external_account` whose source is AWS or
+    an executable. For such a file, google-auth reads variables such as AWS_* and
+    GOOGLE_EXTERNAL_ACCOUNT_* from the environment of this process, not from `environ`.
     """
 
     def __init__(

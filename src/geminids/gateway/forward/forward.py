@@ -198,8 +198,8 @@ class Forwarding:
         return f"/{version}/projects/{self._credential.project}/locations/{self._credential.location}/{rest}"
 
     def _signed(self, name: str, value: str, request: Request) -> list[tuple[str, str]]:
-        """Convert a header of the CLI's request to the header for the request to the API. Return it
-        in a list with one item, or an empty list if the header must not be sent.
+        """Convert a header of the CLI's request to the header for the request to the API. Return a
+        list with this header, or an empty list if the header must not be sent.
 
         If the header is a key header that contains the run's token, the real key replaces the
         token. If there is no real key, the header is not sent. Any other header that contains the
@@ -251,7 +251,7 @@ def _redirect_target(response: h11.Response) -> str | None:
 
 def _refuse_redirect(target: str, api: Api) -> tuple[Part, ...]:
     """Return an error answer in place of a redirect to the URL `target`. The CLI must not get the
-    redirect: it would send the conversation and the token to `target` without the gateway.
+    redirect, because the CLI would then send the conversation and the token directly to `target`.
     """
     shown = target.partition("?")[0]
     message = (

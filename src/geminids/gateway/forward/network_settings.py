@@ -59,9 +59,9 @@ class Proxy(msgspec.Struct, frozen=True):
 class NetworkSettings(msgspec.Struct, frozen=True):
     """The proxy and the CA certificates for the connections of a run to the API.
 
-    `no_proxy` lists the hosts that are reached without the proxy. `ca_file` and `ca_folder` contain
-    certificates that are used in place of the system's certificates. `more_ca` is a file with
-    additional certificates.
+    `no_proxy` lists the hosts that are reached without the proxy. `ca_file` is a file and
+    `ca_folder` a folder with certificates that are used in place of the system's certificates.
+    `more_ca` is a file with certificates that are used in addition.
     """
 
     proxy: Proxy | None = None
@@ -107,7 +107,7 @@ def read_base_url(url: str) -> tuple[Address, str]:
     """Split the base URL of an API. Return the address of the server, and the path of the URL
     without a slash at its end; the paths of requests are appended to this path.
 
-    Any http or https URL without a user name is accepted. All other URLs raise `GeminidsError`.
+    Raises `GeminidsError` if `url` is not an http or https URL, or if it contains a user name.
 
     >>> read_base_url("https://api.test/gemini/")
     (Address(host='api.test', port=443, tls=True), '/gemini')

@@ -78,8 +78,9 @@ class Observer:
     """Reads the token counts, the finish reason and other facts from one answer of the API. Call
     `feed` with each piece of the answer's body, and `finish` after the last piece.
 
-    Each chunk of a streamed answer contains the token counts so far. Only the counts in or after
-    the chunk with the finish reason are the total. `final` is true when the total has arrived.
+    Each chunk of a streamed answer contains the token counts so far. The counts are the total only
+    in the chunk with the finish reason and in later chunks. `final` is true when the total has
+    arrived.
     """
 
     def __init__(self, status: int, content_type: str) -> None:

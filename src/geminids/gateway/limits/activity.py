@@ -1,5 +1,5 @@
-"""Detect what the CLI does without reporting it: repeated requests, fallback models, loop recovery,
-compression and discarded answers. This module does no I/O.
+"""Detect what the CLI does without reporting it: it repeats a request, uses a fallback model, warns
+the model of a loop, compresses the conversation, or discards an answer. This module does no I/O.
 
 Each run has one `Activity` object. For each request, the gateway computes a `Fingerprint` and calls
 `sent`. It calls `began` when the status line of the answer arrives, and `ended` at the end of the
@@ -86,9 +86,9 @@ class Fingerprint(msgspec.Struct, frozen=True):
 class Sent(msgspec.Struct, frozen=True):
     """What `Activity.sent` found out about a new request.
 
-    `is_new_turn` is true if the request starts a new turn of the main conversation. If the request
-    repeats an earlier one, `repeats` is the number of the earlier request; otherwise None.
-    `findings` are the facts to report to the run.
+    `is_new_turn` is true if the request starts a new turn (a model request with its tool calls) of
+    the main conversation. If the request repeats an earlier one, `repeats` is the number of the
+    earlier request; otherwise None. `findings` are the facts to report to the run.
     """
 
     is_new_turn: bool = False
@@ -238,7 +238,9 @@ class Activity:
         if is_repeat:
             findings += _repeated(exchange, previous)
         elif fingerprint.is_recovery:
-            text = f"the CLI suspects a loop and tells the model so (request {number})"
+            text = (
+                f"the CLI suspects that the model is in a loop, and warns the model of it (request {number})"
+            )
             findings.append(Finding("loop_recovery", number, text))
         if not is_kept:
             findings += _discarded(previous)

@@ -32,8 +32,8 @@ class Rate:
         self._sent_at: deque[float] = deque(maxlen=per_minute)
 
     def with_limit(self, per_minute: int) -> Rate:
-        """Return a copy with another limit. The new limit also counts the requests that were
-        already sent.
+        """Return a copy with another limit. The requests that were already sent count for the new
+        limit too.
         """
         rate = Rate(per_minute)
         rate._sent_at = deque(self._sent_at, maxlen=max(self._sent_at.maxlen or 0, per_minute))
@@ -45,7 +45,8 @@ class Rate:
         """Return the number of seconds until a request may be sent. `now` is the current time in
         seconds. `before` is the number of requests that wait in the queue before this one.
 
-        In the example, ten requests are sent at the time 0.
+        In the example, ten requests are sent at the time 0. After a pause, ten requests (a sixth of
+        the limit of 60) may be sent at once; each further request must wait one second longer.
 
         >>> rate = Rate(60)
         >>> [rate.record(0.0) for _ in range(10)] and rate.wait(0.0), rate.wait(0.5, before=2)
@@ -94,7 +95,7 @@ class Backoff:
         no time.
 
         Requests that were sent together are refused together. Therefore a 429 answer during a wait
-        does not make the wait longer, unless the time in `retry_after` ends later than the wait.
+        makes the wait longer only if `retry_after` ends later than the wait.
 
         In the example, the answers arrive at the times 0, 0.5, 1 and 3. The wait doubles with each
         429 answer that arrives after the end of the previous wait.
@@ -159,8 +160,8 @@ class RateLimiter:
                 self._rate = self._rate.with_limit(requests_per_minute)
 
     async def wait(self, model: str, on_wait: _OnWait) -> float:
-        """Wait until a request to this model may be sent, then return 0. If the wait is half a
-        second or longer, `on_wait(seconds, reason)` is called once.
+        """Wait until a request to this model may be sent, then return 0. If the request must wait
+        for half a second or longer, `on_wait(seconds, reason)` is called once.
 
         The wait ends after `MAX_WAIT` seconds at the latest. What happens then depends on the
         reason for the wait. If the API asked to wait longer (after a 429 answer), the method

@@ -71,8 +71,9 @@ _decoder = msgspec.json.Decoder(_RoleBody)
 
 
 def role_of(request: Request) -> RequestRole:
-    """Return the role of a request: what the CLI uses it for. The role `nested` is not detected
-    here; the caller detects it by a header.
+    """Return the role of a request: what the CLI uses it for. The role `nested` (a request of a run
+    that a tool of this run started) is not detected here; the caller of this function detects it by
+    a header.
 
     The main conversation and subagents use streaming. Requests of all other roles ask for one
     complete answer.

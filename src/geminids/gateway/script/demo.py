@@ -71,7 +71,7 @@ def _next_step(request: Request, pause: float) -> Reply:
 
 def _result(request: Request, tool: str) -> tuple[str, bool] | None:
     """Return the latest output of the tool named `tool` since the user's last prompt, and whether
-    this output is an error. Return None if the tool has returned nothing since that prompt.
+    this output is an error. Return None if there is no output of this tool since that prompt.
     """
     for result in reversed(request.turn_results):
         if result.get("name") == tool:

@@ -84,8 +84,8 @@ def _chunks(reply: Reply, request: Request) -> tuple[list[bytes], str]:
 
 
 def _wrap(response: dict[str, Any], request: Request) -> dict[str, Any]:
-    """Return the response in the form of the API that the request is for. For Code Assist, it is
-    put into an object with the field `response`.
+    """Return the response in the form of the API that the request is for. For Code Assist, the
+    response is put into an object with the field `response`.
     """
     is_wrapped = request.api == "code_assist" and request.method in ("stream", "generate")
     return {"response": response} if is_wrapped else response

@@ -105,7 +105,8 @@ def _is_listening(listener: socket.socket, port: int) -> bool:
 def max_connections() -> int:
     """Return the maximum number of connections from clients: half of the number of file descriptors
     that this process may open, but at least 16. The other half is for the runs of this process, and
-    for connections to the API. If the number is unlimited or unknown, return a fixed default.
+    for connections to the API. If the number of file descriptors is unlimited or unknown, return a
+    fixed default.
     """
     try:
         import resource  # not available on Windows

@@ -253,7 +253,7 @@ class Gateway:
 
     @property
     def errors(self) -> list[str]:
-        """Messages about errors inside the gateway, and about clients that sent invalid HTTP."""
+        """Messages about errors inside the gateway, and about invalid HTTP from clients."""
         with self._changed:
             return list(self._errors)
 
@@ -263,14 +263,14 @@ class Gateway:
             return self._open
 
     def wait_for_requests(self, count: int = 1, timeout: float = 10) -> bool:
-        """Wait until the gateway has received `count` requests since its creation. Return True
-        then, or False if this takes more than `timeout` seconds.
+        """Wait until the gateway has received `count` requests since its creation, and return True.
+        Return False if this takes more than `timeout` seconds.
         """
         return self.wait_until(lambda: self._count >= count, timeout)
 
     def wait_until(self, holds: Callable[[], bool], timeout: float = 10) -> bool:
-        """Wait until the function `holds` returns true. Return True then, or False after `timeout`
-        seconds.
+        """Wait until the function `holds` returns true, and return True. Return False if this takes
+        more than `timeout` seconds.
 
         `holds` is called again after each new request, each client that disconnects, each error,
         and each opened or closed connection.
@@ -406,8 +406,8 @@ def _port_hint(error: OSError | OverflowError, port: int) -> str:
         return "The loopback interface is down: turn it on (ip link set lo up)."
     if code in (errno.EACCES, errno.EPERM):
         return (
-            "A sandbox forbids this process to open a socket on 127.0.0.1, or the port is below 1024. "
-            "Allow it, or use another port."
+            "If the port is below 1024, use another port. Otherwise a sandbox forbids this process to listen "
+            "on 127.0.0.1: allow this in the settings of the sandbox."
         )
     if port:
         return "Use another port, or 0 for any free port."

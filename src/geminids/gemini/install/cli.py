@@ -47,9 +47,9 @@ def warm_up(gemini: Gemini, places: Places, environ: Mapping[str, str]) -> bool:
     """Run a newly installed CLI once. During this run, Node stores the compiled code of the CLI, so
     later starts are faster. Return whether the run succeeded.
 
-    The run uses a scripted model answer, a temporary home and no network. In three cases, the CLI
-    is not run and the result is False: geminids does not support the release, no Node is known for
-    the CLI (`gemini.node` is None), or this Node cannot store compiled code.
+    The run uses a scripted model answer, a temporary home and no network. The CLI is not run, and
+    the result is False, if geminids does not support the release, if no Node is known for the CLI
+    (`gemini.node` is None), or if this Node cannot store compiled code.
     """
     if gemini.node is None or not gemini.node.has_compile_cache or not gemini.release.is_supported:
         return False
@@ -188,7 +188,7 @@ def _verify(tree: Path, version: str, node: Node, places: Places, environ: Mappi
             f"Gemini CLI {version} does not work on Node {node.version}: "
             f"`gemini --version` printed {printed or 'no version within 10 seconds'}"
         )
-        hint = "Try again. If it fails again, this release may need another Node: try --node=path."
+        hint = "Try again. If it does not work again, this release may need another Node: try --node=path."
         raise InstallFailed(message, hint=hint)
 
 

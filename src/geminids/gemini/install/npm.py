@@ -60,7 +60,7 @@ class Npm(msgspec.Struct, frozen=True):
         if result.code == 0:
             return result.out
         output = _CREDENTIALS.sub("***@", (result.err or result.out).strip())[-4000:]
-        ended = f"ended with {result.code}" if result.code is not None else "did not finish"
+        ended = f"ended with exit code {result.code}" if result.code is not None else "did not finish"
         message = f"npm {arguments[0]} {ended}" + (f": {_summary(output)}" if output else "")
         raise InstallFailed(message, hint=failure_hint(output), output=output)
 

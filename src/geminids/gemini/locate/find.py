@@ -1,5 +1,5 @@
-"""Find the Gemini CLI for a run: the one that the caller asks for, or otherwise the first suitable
-one on this machine.
+"""Find the Gemini CLI for a run: the one that an option or GEMINI_CLI_PATH names or, if neither is
+set, the first suitable one on this machine.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def find(
     searched in this order: PATH, the releases that geminids has installed, and the folders of
     package and version managers.
 
-    The search returns the first supported release. If there is none, it returns the first program
-    whose version is unknown, or else the first unsupported release, which a run rejects.
+    The result is the first supported release that is found. If no supported release is found, the
+    result is the first program whose version is unknown. If there is no such program either, the
+    result is the first unsupported release, which a run rejects.
 
     If the version of a program cannot be read from its files, the program is started with
     `--version`, and the version that it prints is cached.
@@ -185,8 +186,8 @@ def _path_of(named: str, environ: Mapping[str, str]) -> Path:
     for path in on_path(environ, (named,)):
         return path
     raise CliMissing(
-        f"GEMINI_CLI_PATH is {named!r}, but PATH has no such program",
-        hint=_HINT,
+        f"GEMINI_CLI_PATH is {named!r}, but no folder of PATH contains this program",
+        hint="Set GEMINI_CLI_PATH to the full path of the program, or unset it.",
         looked=[f"PATH: no {named}"],
     )
 

@@ -117,7 +117,7 @@ def identify(path: Path, origin: Origin, places: Places, environ: Mapping[str, s
         if target is not None:
             package = _package_around(target.resolve()) if target.is_file() else None
             if package is None:
-                return f"a shim for {target}, which is not Gemini CLI"
+                return f"a small script that starts another file, which is not Gemini CLI: {target}"
     if package is not None:
         return _of_package(package, path.absolute(), origin, places, environ)
     if real.suffix in _SCRIPTS or runs_on_node(text):

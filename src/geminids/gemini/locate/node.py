@@ -190,8 +190,8 @@ def _version_of(path: Path, places: Places, environ: Mapping[str, str]) -> tuple
 
 
 def _neutral_cwd(places: Places) -> Path:
-    """Return a folder to start `node` in. It contains no `.tool-versions` or `.nvmrc` file that
-    would make a version manager select another Node.
+    """Return a folder to start `node` in. This folder contains no `.tool-versions` or `.nvmrc` file
+    that would make a version manager select another Node.
     """
     try:
         return private_dir(places.root)

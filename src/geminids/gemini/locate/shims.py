@@ -1,7 +1,7 @@
 """Find the script that a shim starts, by reading the text of the shim.
 
-A shim is a small script on PATH that npm, pnpm or yarn creates. It starts the real script with
-Node.
+A shim is a small script on PATH that npm, pnpm or yarn creates. The shim only starts the real
+script with Node.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class StderrNotice(msgspec.Struct, frozen=True):
 
     If the line is about a failed attempt to send a request, `attempt` is the number of the attempt;
     otherwise None. `next_s` is the number of seconds until the next attempt. It is None if there is
-    no next attempt, or if the line does not contain the number.
+    no next attempt, or if the line does not say when the next attempt starts.
     """
 
     level: Literal["debug", "info", "warning", "error"]

@@ -71,8 +71,8 @@ class ToolUseLine(_StreamLine, tag="tool_use", frozen=True):
 class ToolResultLine(_StreamLine, tag="tool_result", frozen=True):
     """A line with the result of a tool call.
 
-    `output` is the text that the CLI would show to a user, not what the model receives. So it is
-    empty for the tool `read_file`, and missing for `write_file`.
+    `output` is the text that the CLI would show to a user, not the result that the model receives.
+    For example, `output` is empty for the tool `read_file`, and missing for `write_file`.
     """
 
     tool_id: str
@@ -316,7 +316,7 @@ def _is_count(value: Any) -> bool:
 
 def error_of(raw: Any) -> tuple[str | None, str] | None:
     """Return the type and the message of the error in `raw`, the field `error` of a line. Return
-    None if `raw` is None. If the error has no type, only the type is None.
+    None if `raw` is None. The type is None if the error has none.
 
     The CLI writes an object into this field. A string is accepted too, because one document of the
     CLI's specification uses a string.

@@ -144,8 +144,9 @@ def acp_title(name: str, title: str | None, paths: Sequence[str], cwd: str) -> s
     JSON-RPC protocol).
 
     `title` is the CLI's title of the call, because ACP does not report the parameters of a call.
-    `paths` are the paths that the call uses. The description is made from `title`. But if there is
-    exactly one path and the tool is not the shell, it is made from this path, relative to `cwd`.
+    `paths` are the paths that the call uses. If there is exactly one path and the tool is not the
+    shell, the description is made from this path, relative to `cwd`. In all other cases, it is made
+    from `title`.
 
     >>> acp_title("write_file", "Writing to a.py", ["/repo/a.py"], "/repo")
     'Write a.py'

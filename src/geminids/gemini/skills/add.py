@@ -97,7 +97,7 @@ def _copy_skill(source: str, name: str, cwd: str, places: Places, force: bool) -
     skills = _skills_folder(cwd)
     target = os.path.join(skills, name)
     if os.path.lexists(target) and not force:
-        hint = "Replace it with --force, or remove it with `geminids skills remove`."
+        hint = "Use --force to replace this skill, or remove it first with `geminids skills remove`."
         raise GeminidsError(f"the skill was not added: {target} already exists", hint=hint)
     if os.path.realpath(source) == os.path.realpath(target):
         # The skill is already in this folder: only record it as trusted.
@@ -132,11 +132,11 @@ def _check_removal(name: str, target: str, places: Places, force: bool) -> None:
     if not exists or force:
         return
     if record is None:
-        hint = "It may be part of the project. Use --force to remove it anyway."
+        hint = "The skill may be a part of the project. Use --force to remove it anyway."
         message = f"{target} was not removed: it was not added by `geminids skills add`"
         raise GeminidsError(message, hint=hint)
     if not is_trusted(target, places):
-        hint = "The changes would be lost. Use --force to remove it anyway."
+        hint = "The changes would be lost. Use --force to remove the skill anyway."
         raise GeminidsError(f"{target} was not removed: it has changed since it was added", hint=hint)
 
 

@@ -20,8 +20,8 @@ _EXCLUDED = ".git"
 class Tree(msgspec.Struct, frozen=True):
     """A summary of a folder's contents: the number of files, their total size in bytes, and a hash.
 
-    `sha256` is a hash over the names, kinds, link targets, executable bits and contents of all
-    files. It is an empty string if the hash was not computed.
+    `sha256` is a hash of all files and links: their names, kinds, contents, link targets and
+    executable bits. It is an empty string if the hash was not computed.
     """
 
     files: int
@@ -48,8 +48,9 @@ def file_entries(folder: str, under: str = "") -> Iterator[FileEntry]:
     """Yield all files and links in a folder and its subfolders, in a fixed order. Raises `OSError`
     if a folder cannot be read.
 
-    Links are not followed. If `under` is the relative path of a subfolder, only the files and links
-    below this subfolder are yielded.
+    Links are not followed. `under` is the path of a subfolder, relative to `folder`: only the files
+    and links inside this subfolder are yielded. If `under` is empty, those of the whole folder are
+    yielded.
     """
     for name in sorted(os.listdir(os.path.join(folder, under)), key=os.fsencode):
         path = f"{under}/{name}" if under else name
@@ -64,9 +65,9 @@ def file_entries(folder: str, under: str = "") -> Iterator[FileEntry]:
 def scan_tree(folder: str, expected: Tree | None = None) -> Tree:
     """Return the number of files in a folder, their total size, and a hash of their contents.
 
-    If the number or the size differs from `expected`, the hash is not computed and stays empty.
-    Raises `OSError` if a file cannot be read, or if the folder contains a special file, such as a
-    socket.
+    If the number of files or the total size differs from that in `expected`, the folder has
+    changed. Then the hash is not needed: it is not computed and stays empty. Raises `OSError` if a
+    file cannot be read, or if the folder contains a special file, such as a socket.
     """
     files = list(file_entries(folder))
     tree = Tree(len(files), sum(entry.size for entry in files))
@@ -85,16 +86,18 @@ def _bytes_of(entry: FileEntry) -> tuple[bytes, bytes]:
     if stat.S_ISLNK(entry.mode):
         return b"link", os.fsencode(os.readlink(entry.full))
     if not stat.S_ISREG(entry.mode):
-        raise OSError(f"{entry.full} is neither a file nor a folder nor a link")
+        raise OSError(f"{entry.full} is a special file, for example a socket or a named pipe")
     with open(entry.full, "rb") as file:
         return (b"program" if entry.mode & stat.S_IXUSR else b"file"), file.read()
 
 
 def links_outside(folder: str) -> list[str]:
-    """Return the relative paths of the links in a folder that point outside the folder. Links in
-    `.git` are left out.
+    """Return the links in a folder that would point outside a copy of the folder, as relative
+    paths. Links in `.git` are left out.
 
-    Absolute links are always included, because they would point outside a copy of the folder.
+    These are all relative links to a place outside the folder, and all absolute links. An absolute
+    link to a place inside the folder is included too: in a copy, it still points to the original
+    folder.
     """
     inside = os.path.realpath(folder)
     links = []
@@ -125,6 +128,6 @@ def copy_tree(source: str, target: str) -> None:
             os.chmod(to, 0o755 if entry.mode & stat.S_IXUSR else 0o644)
         else:
             raise GeminidsError(
-                f"the skill was not copied: {entry.full} is neither a file nor a folder nor a link",
-                hint="Remove it from the skill's folder, then try again.",
+                f"the skill was not copied: {entry.full} is a special file, such as a socket or a named pipe",
+                hint="Remove this file from the skill's folder, then try again.",
             )

@@ -31,10 +31,10 @@ RULES: dict[str, tuple[Level, str]] = {
     "name-not-folder":      ("error",   "The name differs from the name of the folder."),
     "description-too-long": ("error",   "A description has at most 1024 characters."),
     "missing-file":         ("warning", "The text refers to a file that does not exist."),
-    "link-outside":         ("error",   "A link points outside the skill's folder."),
+    "link-outside":         ("error",   "A link is absolute, or points outside the skill's folder."),
     "wrong-case":           ("error",   "The file must be named exactly `SKILL.md`."),
     "hidden-folder":        ("error",   "The CLI ignores folders whose name begins with a dot."),
-    "passed-over-folder":   ("error",   "The CLI ignores folders with this name."),
+    "passed-over-folder":   ("error",   "The CLI ignores folders with the name `node_modules`."),
     "too-deep":             ("error",   "The SKILL.md is more than one folder below the folder of skills."),
     "no-skill-file":        ("warning", "The folder has no SKILL.md."),
     "shadowed":             ("warning", "The CLI uses another skill with the same name instead."),
@@ -69,8 +69,8 @@ def finding(file: str, line: int, code: str, message: str, *, unseen: bool = Fal
     """Create a finding: a violation of the rule `code`. The rule determines the level of the
     finding (error or warning).
 
-    `unseen` means that the CLI ignores the skill because of the violation. If it is true, the
-    message also says this.
+    If `unseen` is true, the CLI ignores the skill because of the violation, and this is added to
+    the message.
     """
     text = f"{message}: the CLI will not see this skill" if unseen else message
     return LintFinding(file=file, line=line, code=code, level=RULES[code][0], message=text, unseen=unseen)
@@ -188,5 +188,8 @@ def _lint_links(file: str) -> Iterator[LintFinding]:
         return
     for path in links:
         yield finding(
-            os.path.join(folder, path), 1, "link-outside", "the link points outside the skill's folder"
+            os.path.join(folder, path),
+            1,
+            "link-outside",
+            "the link must be relative and point to a place inside the skill's folder",
         )

@@ -77,7 +77,10 @@ def _lint_collection(folder: str) -> Iterator[LintFinding]:
         if head.why is None and owners[head.name] != file:
             other = os.path.basename(os.path.dirname(owners[head.name]))
             yield finding(
-                file, 1, "shadowed", f"{other} also has the name {head.name!r}: the CLI uses one of them"
+                file,
+                1,
+                "shadowed",
+                f"the skill in {other} has the same name {head.name!r}: the CLI uses only one of the two",
             )
     yield from _ignored_folders(folder, {os.path.dirname(file) for file in seen})
 
@@ -91,9 +94,13 @@ def _ignored_folders(folder: str, seen: set[str]) -> Iterator[LintFinding]:
         if file and not is_skill_file(os.path.basename(file)):
             yield _wrong_case(file)
         elif file and name.startswith("."):
-            yield finding(file, 1, "hidden-folder", f"the folder {name} is hidden", unseen=True)
+            yield finding(
+                file, 1, "hidden-folder", f"the CLI ignores hidden folders such as {name}", unseen=True
+            )
         elif file:
-            yield finding(file, 1, "passed-over-folder", f"the folder is named {name}", unseen=True)
+            yield finding(
+                file, 1, "passed-over-folder", f"the CLI ignores folders with the name {name}", unseen=True
+            )
         elif not name.startswith("."):
             nested = list(_nested_skills(inner, _MAX_DEPTH))
             yield from nested

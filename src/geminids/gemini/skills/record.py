@@ -1,7 +1,7 @@
 """Store which skills of a workspace are trusted. These are the skills that were added with
 `geminids skills add`.
 
-If a skill has changed since it was added, it is no longer trusted.
+An added skill whose files have changed since then is no longer trusted.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _begins(words: list[str], begin: list[str]) -> bool:
 def is_build_file(path: str) -> bool:
     """Whether Gemini CLI 0.61 and newer asks for permission before it writes this file.
 
-    The CLI then asks even if a policy rule allows the write.
+    For such a file, the CLI asks even if a policy rule allows the write.
 
     >>> is_build_file("a/pyproject.toml"), is_build_file("a/notes.txt")
     (True, False)

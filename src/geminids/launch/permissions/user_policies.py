@@ -36,15 +36,16 @@ Table = dict[str, Any]
 class UserPolicies(msgspec.Struct, frozen=True):
     """The user's policy files, and what they deny.
 
-    Either `paths` or `text` is passed to the CLI.
+    The CLI gets the files in `paths` or, if `text` is set, only one policy file with this text.
     """
 
     paths: tuple[str, ...] = ()
     text: str | None = None
-    """A policy that replaces the files, or None.
+    """The text of one policy that replaces the files in `paths`; None if the files are used
+    unchanged.
 
-    It is needed if a rule in the files has a priority that we reserve for our rules, or if a warm
-    process needs the rules in another form.
+    A text is needed if a rule in the files has a priority that we reserve for our rules, or if a
+    warm process needs the rules in another form.
     """
     denied: tuple[str, ...] = ()
     """Names of the tools for which every call is denied.

@@ -64,10 +64,10 @@ def modes_of(tool: BuiltIn | None) -> tuple[Approval, ...]:
 
 
 def allowable_modes(capability: str | None) -> tuple[Approval, ...]:
-    """Return the approval modes in which the caller's permissions can allow a capability.
+    """Return the approval modes in which the permissions of a run can allow a capability.
 
-    If `capability` is None, the result is for tools that have no known capability. In plan mode,
-    permissions cannot allow `file_write`, `shell` or these tools.
+    `capability` is None for tools that have no known capability. In plan mode, permissions cannot
+    allow `file_write`, `shell` and tools without a known capability.
     """
     return (*_WORKING, "plan") if capability in _PLAN_CAPABILITIES else _WORKING
 

@@ -61,8 +61,8 @@ def warm_rules(
 ) -> list[Table]:
     """Return all our policy rules for a warm process, as TOML tables.
 
-    `agents` are the names of the user's own subagents. `asks` is True if the caller answers
-    permission requests.
+    `agents` are the names of the user's own subagents. `asks` is True if the program that uses
+    geminids answers permission requests.
 
     Each rule contains the modes in which it applies, so that a session can change its mode. No rule
     contains the mode `auto_edit`, because no session uses it.

@@ -253,7 +253,8 @@ def hiding_pattern(rules: Iterable[tuple[str, str]], names: Sequence[str]) -> st
     """Return a description of the first ignore rule that could hide one of these names, or None.
 
     `rules` are pairs: the name of an ignore file, and a pattern in this file. Exceptions (`!name`)
-    in ignore files have no effect here: it is better to refuse a run than to lose a file silently.
+    in ignore files are not taken into account. So a file that the CLI would read may be refused,
+    but no file is lost silently.
 
     >>> hiding_pattern([(".gitignore", "*.png"), (".gitignore", "/.*/")], [".geminids-1"])
     "'/.*/' of .gitignore"

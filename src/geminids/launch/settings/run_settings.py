@@ -87,7 +87,8 @@ def read_run_settings(
     `environ` is the environment of the run, without the variables of the gateway. `auth_type` is
     the value for the setting `security.auth.selectedType`; None leaves the setting unchanged.
     `untrusted_skills` are the skills of the folder that are not trusted. `warm` is True for a warm
-    process. `asks` is True if the caller answers the permission requests of that process.
+    process. `asks` is True if the program that uses geminids answers the permission requests of
+    that process.
 
     Raises `Refused` if the permissions are not valid, or if something in the folder, the user's
     policies or the user's hooks makes the run impossible or unsafe.

@@ -18,9 +18,10 @@ __all__ = ["create_budgets"]
 def create_budgets(options: Options, name: str, recorded_in: str | None) -> list[BaseBudget]:
     """Create the budget of the run and the daily budget, if the options have limits for them.
 
-    `name` is the name of the run in messages. If a tool of another run started this run, that other
-    run already records the requests of this run, in the folder `recorded_in`. The daily budget does
-    not record them in the same folder again. If no other run records them, `recorded_in` is None.
+    `name` is the name of the run in messages. If a tool of an outer run started this run, the outer
+    run already records the requests of this run, in the folder `recorded_in`. The daily budget of
+    this run does not record them in the same folder again. If there is no outer run that records
+    them, `recorded_in` is None.
     """
     budgets: list[BaseBudget] = []
     prices = None if options.prices is None else read_prices(options.prices)

@@ -36,7 +36,8 @@ class Prices:
 
     `auth_mode`, the way in which the run signs in, decides which price applies. Requests with an
     API key cost the list price. Requests with Vertex AI or a Google account are billed in other
-    ways: their price is known only if the caller's own price table (`options.prices`) contains it.
+    ways: their price is known only if the caller's own price table (`options.prices`) contains the
+    model.
     """
 
     def __init__(self, options: Options, auth_mode: AuthMode, *, metered: bool) -> None:
@@ -56,7 +57,7 @@ class Prices:
     def load(self) -> None:
         """Load the price list and the caller's price table.
 
-        The first call takes a sixth of a second.
+        The first call takes about 0.17 s.
         """
         if self.loaded:
             return
@@ -75,8 +76,8 @@ class Prices:
         """Return the request `used` with its price filled in.
 
         The price is the amount that the user pays or, if this amount is unknown, the list price. If
-        both are unknown, the request is returned unchanged. A request with an HTTP error costs
-        nothing.
+        both are unknown, the request is returned unchanged. The price of a request with an HTTP
+        error is 0.
         """
         if self.free or used.is_http_error:
             return msgspec.structs.replace(used, price=Decimal(0))
@@ -146,10 +147,10 @@ class Prices:
     def _price(
         self, model: str | None, tokens: Tokens, at: int | None
     ) -> tuple[Decimal | None, Decimal | None]:
-        """Return the price that the user pays for these tokens, and their list price.
+        """Return the price that the user pays for these tokens, and the list price of these tokens.
 
-        None means unknown. `at` is the time of the request in Unix milliseconds; it is None for a
-        sum of several requests.
+        A price is None if it is unknown. `at` is the time of the request in Unix milliseconds; it
+        is None for a sum of several requests.
         """
         self.load()
         if self._has_failed:
@@ -188,7 +189,8 @@ def _with_thinking(model: ModelUsage) -> ModelUsage:
     """Return the usage of a model. An unknown count of thinking tokens is replaced by an estimate.
 
     The estimate is the total minus input and output tokens, because most of the other tokens are
-    thinking tokens. If one of these three counts is unknown, the usage is returned unchanged.
+    thinking tokens. If the total, the input or the output is unknown, the usage is returned
+    unchanged.
     """
     if model.thinking is not None or None in (model.total, model.input, model.output):
         return model
@@ -256,8 +258,8 @@ def usage_of_stats(stats: ProcessStats | None) -> Usage | None:
     """Convert the CLI's own token totals to a `Usage`. Return None if they contain no token count.
 
     The CLI's `input_tokens` include cached tokens. Its `output_tokens` do not include thinking
-    tokens. Other programs that write the same format may leave out the total or the cached tokens.
-    A count that is missing is None in the result.
+    tokens. Programs other than the CLI that write the same format may leave out the total or the
+    cached tokens. A count that is missing is None in the result.
     """
     if stats is None or all(
         count is None for count in (stats.input_tokens, stats.cached, stats.output_tokens, stats.total_tokens)
@@ -288,7 +290,8 @@ def usage_of_stats(stats: ProcessStats | None) -> Usage | None:
 def sum_of(usages: Sequence[Usage | None]) -> Usage | None:
     """Add up the usage of several attempts.
 
-    None stands for an attempt that never reached the model. Return None if no attempt reached it.
+    An item of `usages` is None if its attempt never reached the model. Return None if all items are
+    None.
     """
     known = [usage for usage in usages if usage is not None]
     if not known:
@@ -317,10 +320,11 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def _if_none(stats: ProcessStats | ModelStats) -> int | None:
-    """Return 0 if there are certainly no thinking tokens and no tool tokens, otherwise None.
+    """Return the number of thinking tokens and of tool tokens if it is certainly 0, otherwise None.
 
-    There are certainly none if the total is not more than input plus output. Otherwise the
-    difference may be thinking or tool tokens. If one of the three counts is missing, return None.
+    If the total is input plus output or less, no token is left for thinking or tools: return 0. If
+    the total is more, the difference may be thinking or tool tokens, but it is unknown which:
+    return None. Also return None if one of the three counts is missing.
     """
     if stats.total_tokens is None or stats.input_tokens is None or stats.output_tokens is None:
         return None

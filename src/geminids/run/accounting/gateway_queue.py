@@ -65,7 +65,9 @@ class GatewayQueue:
                 pass
 
     def close(self) -> None:
-        """Close the pipe that wakes `wait`. Later messages are kept, and `take` returns them."""
+        """Close the pipe that makes `wait` return. Messages that arrive later are kept, and `take`
+        returns them.
+        """
         with self._lock:
             pipe, self._pipe = self._pipe, None
         for end in pipe or ():

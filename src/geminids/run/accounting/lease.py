@@ -51,15 +51,15 @@ class RunLease:
 
         `owner_text` is the name of the run in messages. `budgets` are budgets that the caller
         shares between runs. `shares_process` is True if the CLI's process also serves other chats:
-        each session then gets its own token, if the sign-in permits that. Without such session
-        tokens, the whole process uses one token.
+        each session then gets its own token, if the sign-in permits that. Otherwise the whole CLI
+        process uses one token.
         """
         self.queue = GatewayQueue()
         self.reported_unended: set[int] = set()
         """The numbers of requests that had not ended when their turn ended.
 
-        The turn emitted an event for each of them. The token counts of these requests arrive later
-        and are ignored.
+        The turn emitted an event for each of them. The token counts of these requests arrive later,
+        and are then ignored.
         """
         self._lease: OpenLease | None = None
         self._options = options
@@ -86,7 +86,7 @@ class RunLease:
     def session_token(self) -> str | None:
         """The token with which a session signs in to the gateway.
 
-        None if the whole process uses one token, or if the lease is closed.
+        None if all sessions of the CLI process use the same token, or if the lease is closed.
         """
         return self._lease.token if self._lease is not None and self._by_session else None
 
@@ -102,18 +102,23 @@ class RunLease:
 
     @property
     def turns(self) -> int:
-        """The number of turns that the main conversation has had so far."""
+        """The number of turns (model requests with their tool calls) of the main conversation so
+        far.
+        """
         return self._lease.lease.turns if self._lease is not None else 0
 
     @property
     def tools(self) -> tuple[str, ...] | None:
-        """The tools that the first request of the attempt declared; None before that request."""
+        """The tools that the CLI offers to the model, from the first request of the attempt; None
+        before that request.
+        """
         return self._lease.lease.tools if self._lease is not None else None
 
     def begin_attempt(self) -> None:
-        """Forget the declared tools. Call this when an attempt or a turn of a chat starts.
+        """Forget which tools the CLI offers to the model. Call this when an attempt or a turn of a
+        chat starts.
 
-        The first request of the attempt or turn declares the tools again.
+        The first request of the attempt or turn contains the tools again.
         """
         if self._lease is not None:
             self._lease.lease.tools = None
@@ -154,10 +159,11 @@ class RunLease:
     def connect(self, route: Route, env: Mapping[str, str]) -> Endpoint:
         """Open the lease, and return the gateway's address and token.
 
-        `env` is an environment with the settings for proxies and certificates. If the lease is
-        already open, because the run had an earlier attempt, it is used again. If the gateway has
-        stopped meanwhile, the lease moves to a new gateway. Raises `Refused` if the gateway cannot
-        be started, or if an option that the lease needs, such as `key_from`, has a wrong value.
+        `env` contains the environment variables with the settings for proxies and certificates. If
+        an earlier attempt of the run has opened the lease, the lease is used again. If the gateway
+        has stopped in the meantime, the lease moves to a new gateway. Raises `Refused` if the
+        gateway cannot be started, or if an option that the lease needs, such as `key_from`, has a
+        wrong value.
         """
         self._by_session = self._shares_process and route.signs_in_by_session
         if self._lease is None:

@@ -129,7 +129,7 @@ def _build_rate_limiter(options: Options, route: Route, key: str | None) -> Rate
     """Return the rate limiter of the run, or None if the run uses no real API.
 
     All runs of this process with the same sign-in and the same API address share one rate limiter.
-    `key` is the API key, or None for another sign-in.
+    `key` is the API key; None if the run signs in without an API key.
     """
     if route.sign_in == "none":
         return None

@@ -140,7 +140,7 @@ class HeadlessAttempt:
         self._sources.emit(events)
 
     def _situation(self) -> Situation | None:
-        """Return what is known about the attempt now, or None while it is being stopped.
+        """Return what is known about the attempt now, or None while the attempt is being stopped.
 
         The stall watch, which explains why the CLI is silent, calls this.
         """
@@ -248,8 +248,8 @@ class HeadlessAttempt:
         """Return the token counts of the attempt, or None if they are unknown.
 
         With the gateway, the counts are the sums over the attempt's requests. Without the gateway,
-        they are the CLI's own totals. If the CLI reported no totals, they are the sums over the
-        requests in the session file.
+        the counts are the CLI's own totals or, if the CLI reported none, the sums over the requests
+        in the session file.
         """
         requests = usage_of_requests(self._recorder.requests)
         if self._gateway is not None:
@@ -318,7 +318,9 @@ class _Judge:
 
     @property
     def halted(self) -> Halt | None:
-        """The gateway's message that it stopped the run, or None if the gateway did not stop it."""
+        """The message with which the gateway stopped the run; None if the gateway did not stop the
+        run.
+        """
         return self._gateway.halted if self._gateway is not None else None
 
     def ending(self, exit_code: int | None) -> Ending:
@@ -350,8 +352,8 @@ class _Judge:
     def keeps_leftovers(self, exit_code: int | None) -> bool:
         """Return whether processes that are still running after the CLI has ended are left running.
 
-        They are left running only if the option is `leftovers="keep"`, the run has succeeded, and
-        it was not stopped.
+        They are left running only if the option is `leftovers="keep"`, and the run has succeeded
+        and was not stopped.
         """
         if self._options.leftovers != "keep" or self._stopping.wanted or not self._has_succeeded:
             return False

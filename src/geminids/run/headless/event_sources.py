@@ -71,7 +71,8 @@ class Sources:
         """Emit events that come from neither the pipes nor the journal (the session file).
 
         If earlier events still wait for the journal, the new events are emitted after them. The new
-        events must not contain the end of a tool call.
+        events must not contain the end of a tool call, because this method does not wait for the
+        call's result in the journal.
         """
         self._merge.add(events, ends_tool=False)
 

@@ -36,8 +36,8 @@ class Merge:
 
     The journal is the CLI's session file. The event of a tool call's end, and all events after it,
     wait until the journal contains the result, but at most 0.25 s. `following` is True while a
-    journal is being read; if it is False, no event waits. `missed` is the number of calls whose
-    result did not arrive in time.
+    journal is being read; while it is False, no event waits. `missed` is the number of tool calls
+    whose result did not arrive in time.
     """
 
     def __init__(self, put: Put, clock: Callable[[], float] = time.monotonic) -> None:
@@ -133,7 +133,7 @@ class StreamState(Protocol):
 class MessageTranslator(Protocol):
     """Translates a message of the journal into events, and into the results of tool calls.
 
-    The results are a dict from call ids to results.
+    The results are a dict from the ids of tool calls to their results.
     """
 
     def translate(self, message: StoredMessage) -> tuple[list[Event], dict[str, ToolRecord]]: ...
@@ -143,8 +143,8 @@ class Journal:
     """Reads new records of a session's journal (its file) and of its subagents' journals.
 
     The events of these records are passed to `merge`. `find` is a function that returns the journal
-    file for a session id, or None. A problem with the files never ends the run, but then their
-    events are missing.
+    file for a session id, or None. A problem with a journal never ends the run, but events may then
+    be missing.
 
     `resumed` is the journal of a resumed session. The records that it already contains do not
     belong to this run. If the CLI rewrites this file, records that are older than `since` (Unix
@@ -349,8 +349,8 @@ class Subagents:
     def begin(self, folder: Path, *, old: bool = False) -> None:
         """Set the folder that contains the journals of the subagents.
 
-        If `old` is True, ignore the files that the folder contains now, because they are from an
-        earlier run.
+        If `old` is True, the files that the folder contains now are from an earlier run, and are
+        ignored.
         """
         self._folder = folder
         if old:
@@ -367,8 +367,8 @@ class Subagents:
     def look(self, *, again: bool = False) -> None:
         """Read new records of all subagents, and emit their events.
 
-        To find new files, the folder with the subagents' journals is listed too, but at most once
-        every 0.1 s. If `again` is True, the folder is always listed.
+        To find new journals, the folder of the subagents' journals is also listed, but at most once
+        every 0.1 s, except if `again` is True: then the folder is always listed.
         """
         if not self._stream.agent_turns:
             return

@@ -112,7 +112,7 @@ class PipeReader:
     def drain(self, child: Child) -> None:
         """Read the data that is still in the pipes, and emit its events.
 
-        A busy event loop may not have read this data before the CLI exited.
+        This is needed because a busy event loop may not have read all data before the CLI exited.
         """
         for read, take in (
             (child.stdout_now, self._take_stdout),
@@ -218,7 +218,7 @@ class PipeReader:
 
 
 def _ignore_line(line: str, events: Sequence[Event]) -> None:
-    """Do nothing. It replaces an `on_line` function that failed."""
+    """Do nothing. This function replaces the caller's `on_line` function after it has failed."""
 
 
 _REPORT_PATH = re.compile(r"[Rr]eport available at: (/.*/gemini-client-error-[^/\n]*\.json)")
@@ -241,8 +241,8 @@ class Reports:
     def look_in(self, folder: str, since: float) -> None:
         """Collect the reports in `folder` that were written at or after `since` (Unix seconds).
 
-        This is for a warm process. It prints the paths of its reports only when it ends, so until
-        then its reports must be found in the folder.
+        This is for a warm process, which serves several prompts. It prints the paths of its reports
+        only when it ends, so until then its reports must be found in the folder.
         """
         try:
             with os.scandir(folder) as entries:

@@ -95,8 +95,8 @@ def open_recording(source: Readable) -> RecordedRun:
 def _kind_of_document(kind: Kind | None, head: bytes) -> Kind | None:
     """Return the kind of a file that may be one JSON document, or None if the kind is unknown.
 
-    `head` is the beginning of the file. `kind` is the kind that the first lines indicate. `kind`
-    can be wrong for indented JSON, because the first line may be only a brace.
+    `head` is the beginning of the file. `kind` is the kind that the first lines indicate. For
+    indented JSON, this kind can be wrong, because the first line may be only a brace.
     """
     if _REPORT.search(head):
         return "report"

@@ -114,7 +114,8 @@ class _Translation:
         """Return a copy of an event, with the time of the last recorded event.
 
         The event is not in the recording: geminids added it because the recording ended too early.
-        If the event ends a tool call, the duration in the copy is None, because it is unknown.
+        If the event reports the end of a tool call, the copy has the duration None, because the
+        duration is unknown.
         """
         if isinstance(event, ToolFinished):
             return msgspec.structs.replace(event, at=self._latest, duration_ms=None)

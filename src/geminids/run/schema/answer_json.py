@@ -43,7 +43,7 @@ class Checked(msgspec.Struct, frozen=True):
     """The result of a check whether a text contains a JSON value that matches a schema.
 
     If `found` is True, `value` is the matching value. Otherwise `problems` says what is wrong with
-    the most likely JSON value in the text.
+    the JSON value that is most likely the answer.
     """
 
     found: bool
@@ -127,7 +127,7 @@ def _value(text: str) -> Any:
     except ValueError as error:
         return _Unreadable(str(error))
     except RecursionError:
-        return _Unreadable("it is nested too deeply")
+        return _Unreadable("it has too many levels of nested objects or arrays")
 
 
 def _in_prose(text: str) -> Iterator[Any]:

@@ -35,8 +35,9 @@ def checked_in_time(
 
     If the schema contains patterns (regular expressions), the check runs in a separate process for
     at most `longest` seconds. A time-out or a failure of this process is returned as a problem.
-    While the process runs, the function `given_up` is called regularly. It returns a true value
-    when nobody needs the result any more; the check then ends, and its result is None.
+    While the process runs, the function `given_up` is called regularly. When nobody needs the
+    result any more, `given_up` must return a true value; the check then ends, and its result is
+    None.
     """
     request = json.dumps([text, schema, longest])
     if '"pattern' not in request:

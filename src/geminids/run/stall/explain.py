@@ -109,8 +109,8 @@ def _left(shells: Sequence[ToolStarted], left: Sequence[ProcessInfo], snapshot: 
 def _unseen(shells: Sequence[ToolStarted], snapshot: StallSnapshot) -> Reason:
     """Return the reason for the silence: the run waits for a shell command.
 
-    The process of the command was not found, so the reason contains only what the CLI reported
-    about the command.
+    No process of the command was found, so the reason contains only what the CLI reported about the
+    command.
     """
     words, stall = _shell_words(shells[0], snapshot.span.wall - snapshot.began(shells[0]))
     if len(shells) > 1:
@@ -167,9 +167,9 @@ def _in_server(name: str, command_words: tuple[str, ...], reason: Reason, snapsh
 def _is_command(line: str, words: tuple[str, ...]) -> bool:
     """Return whether `line` can be the command line of a process that the command `words` started.
 
-    Only the arguments are compared. If there are no arguments, the names of the programs are
-    compared. The starts of the command lines may differ, because an interpreter may run a script,
-    and a program may be a link.
+    Only the arguments are compared or, if there are none, the names of the programs. The starts of
+    the two command lines may differ, because an interpreter may run a script, and a program may be
+    a link.
     """
     if len(words) > 1:
         return line.endswith(" " + " ".join(words[1:]))

@@ -34,9 +34,9 @@ async def inspect_twice(
     """Inspect the processes now and after `seconds`. Return both inspections and the process ids
     of this chat's own tools.
 
-    The process ids are None if no other chat uses the same CLI process. If the run waits for
-    permission, or if the process id of the CLI is unknown, the function inspects nothing. It then
-    only waits, and all three values are None.
+    The process ids are None if no other chat uses the same CLI process, because all tools then
+    belong to this chat. If the run waits for permission, or if the process id of the CLI is
+    unknown, the function inspects nothing: it only waits, and all three values are None.
     """
     until = time.monotonic() + seconds
     if not needs_look(situation) or situation.pid is None:

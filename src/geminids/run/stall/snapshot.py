@@ -132,8 +132,8 @@ class Failed(msgspec.Struct, frozen=True):
     `attempt` is the number of the attempt, `at` the time of the failure (monotonic), and `body`
     identifies the request. `wait` is the number of seconds between the failure and the next
     attempt; None means the usual wait. `is_exact` is True if the CLI itself reported the wait.
-    `held` is the message of the gateway's answer, if the gateway did not send the request to the
-    API; otherwise None.
+    `held` is the message of the gateway's own answer, if the gateway answered in place of the API
+    because of a rate limit; otherwise None.
     """
 
     attempt: int | None
@@ -164,7 +164,7 @@ class Failed(msgspec.Struct, frozen=True):
 def usual_wait(attempt: int | None) -> float:
     """Return how many seconds the CLI usually waits between this attempt of a request and the next.
 
-    The value does not include a longer wait for which the API asks.
+    If the API asks for a longer wait, the CLI waits longer than this value.
     """
     return float(min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (min(attempt or 1, 10) - 1)))
 
@@ -268,8 +268,8 @@ class StallSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     `before` and `look` are two inspections of the processes, an earlier and a later one. `own` are
     the process ids that certainly belong to this chat; None if no other chat uses the CLI process.
-    `allowed` maps the id of a tool call to the last time (Unix) at which it waited for permission.
-    `clean` is a function that masks secrets in a text.
+    `allowed` maps the id of a tool call to the last time (Unix) at which the call waited for
+    permission. `clean` is a function that masks secrets in a text.
     """
 
     situation: Situation

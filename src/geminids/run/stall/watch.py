@@ -41,8 +41,8 @@ class StallWatch:
     attempt is being stopped. `put` emits events.
 
     An attempt is silent while it emits only notices, writes nothing to stdout, and receives no
-    answer bytes through the gateway. Notices do not end the silence: otherwise an attempt would not
-    count as silent while the API fails again and again.
+    answer bytes through the gateway. Notices do not end the silence. Otherwise the notices about
+    failed requests would hide the silence of an attempt for which the API fails again and again.
     """
 
     def __init__(
@@ -114,7 +114,9 @@ class StallWatch:
     def _report_error(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
-            text = self._recorder.redact(f"the stall watch failed: {type(error).__name__}: {error}")
+            text = self._recorder.redact(
+                f"the stall watch failed, so stall notices may be missing: {type(error).__name__}: {error}"
+            )
             self._put([self._recorder.notice("debug", "stall_watch", text)])
 
     async def _check(self) -> float:
@@ -156,8 +158,8 @@ class StallWatch:
     def _note(self, situation: Situation, now: float) -> None:
         """Compare the situation with the previous one.
 
-        If the run has continued, or waits for something else than before, the intervals between
-        notices start again with the shortest one.
+        If the run has made progress since then, or now waits for something else, the intervals
+        between notices start again with the shortest one.
         """
         key = key_of(situation)
         if key != self._key:

@@ -99,7 +99,8 @@ class Salvaged:
         """Mark the message `message_id` and all later messages as removed by the user's command
         `/rewind`.
 
-        If there is no message with this id, do nothing: it may be in the damaged part of the file.
+        If there is no message with this id, do nothing: the message may be in the damaged part of
+        the file.
         """
         if message_id in self.messages:
             for known in reversed(self.messages):
@@ -177,11 +178,13 @@ def _objects(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _take_partial(data: bytes, offset: int, salvaged: Salvaged) -> None:
-    """Look in `data` for a message whose end is missing, and add to `salvaged` the part of the
-    message that can be parsed.
+    """Look in `data` for one message whose end is missing. If there is one, add the part of the
+    message that can be parsed to `salvaged`.
 
-    This also adds the position and length of `data` to `salvaged.lost`, because the rest of the
-    message is missing. `offset` is the position of `data` in the file.
+    `data` is a part of the file that contains no complete record, and `offset` is its position in
+    the file. So the position and the length of `data` are always added to `salvaged.lost`, even if
+    a part of a message was found. Nothing is added if `data` contains only whitespace, NUL bytes,
+    commas and brackets.
     """
     if not data.strip(_FILLER):
         return
@@ -204,8 +207,8 @@ def _closed(data: bytes) -> Any:
     """Parse as much as possible of a JSON object whose end is missing. Return None if nothing can
     be parsed.
 
-    To make `data` valid JSON, it is cut after the last complete value or inside a string. Then the
-    missing quotes and brackets are added.
+    `data` is cut after its last complete value, or inside a string that has no end. Then the
+    missing quotes and brackets are added, so that the result is valid JSON.
     """
     value = _ended(data)
     if value is not None:

@@ -46,7 +46,8 @@ def in_true_order(messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
 class _CallPlacer:
     """Finds the answer of the model to which each tool call belongs.
 
-    It holds an answer back until the results after it show which calls belong to the answer.
+    An answer is held back until the tool results that follow the answer have been read: they show
+    which calls belong to the answer.
     """
 
     def __init__(self) -> None:
@@ -153,7 +154,8 @@ class _CallPlacer:
 def _is_gathered(message: StoredMessage) -> bool:
     """Return whether this message contains the tool calls of a whole ACP session.
 
-    Such a message contains only tool calls. An answer of the model also contains token counts.
+    Such a message contains only tool calls. A message that also contains text, thoughts or token
+    counts is an answer of the model.
     """
     if message.type != "gemini" or message.tokens is not None or message.thoughts:
         return False

@@ -69,8 +69,8 @@ def rescue(
     `project` is needed: the new session then belongs to this project.
 
     Raises `SessionNotFound` if there is no such session, or `SessionError` if there is no folder
-    for the new session. Raises `SessionDamaged` if no prompt to the model and no answer is found,
-    because the CLI could not resume the new session.
+    for the new session. Raises `SessionDamaged` if neither a prompt to the model nor an answer is
+    found, because the CLI could not resume a session without them.
     """
     info = locate(session, project, home=home, environ=environ, places=places)
     sources = _sources(info)
@@ -173,7 +173,8 @@ def fork(
     the copy.
 
     Raises `SessionError` if there is no message with the id `at`. Also raises `SessionError` if the
-    copy would contain no prompt to the model and no answer, because the CLI could not resume it.
+    copy would contain neither a prompt to the model nor an answer, because the CLI could not resume
+    such a copy.
     """
     source = load(session, project, home=home, environ=environ, places=places)
     messages = _up_to(source, at)

@@ -32,8 +32,9 @@ _ASCII = str.maketrans(
 class Screen:
     """Collects lines, text and a status line. `flush` writes them to a terminal or a file.
 
-    If the program that reads the output has ended, `flush` raises `BrokenPipeError` once. For
-    another problem, such as a full disk, it raises another OSError once.
+    If the program that reads the output has ended, `flush` raises `BrokenPipeError` once. If the
+    output cannot be written for another reason, such as a full disk, `flush` raises another
+    `OSError` once.
 
     The status line is drawn below the text, and then the cursor moves back to the end of the text.
     So text can be written at any time. To erase the status line, everything after the cursor is

@@ -45,7 +45,7 @@ def turn_summary(turn: TurnEnd) -> str:
         parts.append(count(turn.requests, "request"))
     parts.append(tokens(used) if turn.requests else "")
     if turn.tool:
-        parts.append(f"{turn.tool:,} for tool prompts")
+        parts.append(f"{turn.tool:,} for API tools")
     return " · ".join(part for part in parts if part)
 
 

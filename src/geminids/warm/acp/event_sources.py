@@ -87,8 +87,9 @@ class WarmSources:
     def _with_reason(self, event: Event) -> Event:
         """Add our reason to the error of a call that a rule denied. Return the event.
 
-        Our reason is put before the CLI's error. It depends on the arguments of the call. So if the
-        event does not contain them, it is returned unchanged, like the events of all other kinds.
+        Our reason is put before the CLI's error. To find our reason, the arguments of the call are
+        needed, so an event without them is returned unchanged. All events that do not report a
+        denied call are returned unchanged too.
         """
         if type(event) is not ToolFinished or event.status != "denied" or event.input is None:
             return event

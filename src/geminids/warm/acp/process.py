@@ -171,8 +171,9 @@ class WarmProcess:
     async def new_session(self, cwd: str, token: str | None = None) -> NewSessionResult:
         """Open a session in the folder `cwd`, and return the CLI's answer.
 
-        If `token` is not None, the session signs in with it. Sessions are opened one after the
-        other: of 30 requests at the same time, CLI 0.61.0 answers only 8.
+        If `token` is not None, the session signs in to the gateway with it. Sessions are opened one
+        after the other, because CLI 0.61.0 answers only 8 of 30 requests that are sent at the same
+        time.
 
         Raises `RpcFailed` if the CLI answers with an error, and `ProcessGone` if the process ends
         before it answers.
@@ -224,7 +225,7 @@ class WarmProcess:
     async def end_shells(self, session_id: str, grace: float, since: float = 0.0) -> list[Ended]:
         """End the shells of a session, with their child processes. Return the ended processes.
 
-        Only shells that started at `since` (Unix time) or later are ended.
+        Only shells that started at the time `since` (Unix) or later are ended.
         """
         return await end_found(lambda: self.shells.processes_of(session_id, since), grace)
 

@@ -61,7 +61,7 @@ _MIME = {
 def is_command(text: str) -> bool:
     """Whether the CLI would run this text as a command.
 
-    A command is a word after `/` or `$`. A path or an amount of money is not a command.
+    A command is a word after `/` or `$`, except if the text is a path or an amount of money.
 
     >>> is_command("/init"), is_command("$help me"), is_command("/usr/bin is where?"), is_command("$5 is little")
     (True, True, False, False)

@@ -122,7 +122,7 @@ async def cancel_prompt(
     """Cancel the prompt, wait for the CLI's answer, then end the shells of the turn.
 
     Wait at most `options.grace` seconds. Return the processes that were ended. Shells of earlier
-    turns, which run in the background, continue.
+    turns, which still run in the background, are not ended.
 
     `shells_since` is the start time of the turn's oldest running shell, or None if no shell is
     running. `sent_at` is the time at which the prompt was sent. Both are Unix times.

@@ -37,8 +37,8 @@ class SpawnedCli(msgspec.Struct, frozen=True):
 def idle_dir() -> Path:
     """Return the working folder of warm processes.
 
-    All warm processes use the same folder, because the CLI stores the path of every folder in which
-    it was started.
+    All warm processes use the same folder, because the CLI remembers every folder in which it was
+    started.
     """
     return Places.of().root / "warm" / "idle"
 
@@ -58,7 +58,8 @@ def spawn_warm(plan: WarmPlan) -> SpawnedCli:
 
 
 def _own_home(plan: WarmPlan, scratch: Scratch) -> dict[str, str]:
-    """Copy the private home for this process, if each of its sessions signs in with its own token.
+    """Copy the private home folder of the CLI for this process, if each session of the process
+    signs in with its own token.
 
     The CLI rewrites the home's settings file when a session signs in. If two processes shared the
     home, one could read an incomplete file.

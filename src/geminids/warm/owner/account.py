@@ -34,13 +34,15 @@ class Account:
     """The events and the result of one run, as the owner daemon reports them.
 
     The owner is the daemon that serves the run. If the daemon did not start the run, `cold` says
-    why, and the run can be started elsewhere. Otherwise `cold` is None.
+    why, and this process can start the run itself. Otherwise `cold` is None.
     """
 
     def __init__(self, recorder: RunRecorder) -> None:
         self._recorder = recorder
         self._before: list[Event] = []
-        """Events that arrived before `Started`. They are dropped if the run starts elsewhere."""
+        """Events that arrived before `Started`. They are dropped if the daemon does not start the
+        run.
+        """
         self.started: Started | None = None
         self.cold: str | None = None
         self.result: Result | None = None

@@ -48,8 +48,8 @@ def why_not_served(prompt: str, options: Options) -> str | None:
 def make_order(prompt: str, options: Options, keep: float, asks: bool) -> Order:
     """Build the message that asks the owner daemon for a run.
 
-    `keep` is how many seconds the daemon waits for another run after this one, before it ends.
-    `asks` is True if this process answers permission requests.
+    `keep` is the number of seconds that the daemon waits for another run after the end of this one.
+    Then the daemon ends. `asks` is True if this process answers permission requests.
     """
     return Order(
         prompt=prompt,

@@ -82,7 +82,11 @@ class OwnerPlace:
             return None
         except OSError as error:
             sock.close()
-            raise GeminidsError(f"cannot connect to {self.socket}: {error.strerror or 'no answer'}") from None
+            why = error.strerror or "no answer"
+            raise GeminidsError(
+                f"cannot connect to the background process for warm runs at {self.socket}: {why}",
+                hint="End it with `geminids warm stop`, then try again.",
+            ) from None
         except BaseException:
             sock.close()
             raise

@@ -75,7 +75,9 @@ class Order(_ProtocolMessage, frozen=True, kw_only=True):
     umask: int
     asks: bool
     keep: float
-    """How many seconds the owner daemon waits for another run after this one, before it ends."""
+    """The number of seconds that the owner daemon waits for another run after the end of this one.
+    Then the daemon ends.
+    """
 
 
 class AnswerMessage(_ProtocolMessage, frozen=True, kw_only=True, tag="answer"):
@@ -127,8 +129,8 @@ class OwnerStatus(_ProtocolMessage, frozen=True, kw_only=True, tag="status"):
     """The state of the owner daemon.
 
     `since` is its start time (Unix). `runs` is the number of current runs, and `served` is the
-    number of runs that have ended. If no other run begins, the daemon ends in `ends_in` seconds.
-    `ends_in` is None while the daemon has runs.
+    number of runs that have ended. `ends_in` is the number of seconds after which the daemon ends
+    if no run begins; None while the daemon has runs.
     """
 
     pid: int

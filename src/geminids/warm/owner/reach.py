@@ -1,6 +1,7 @@
 """Connect to the owner daemon, the background process that serves runs.
 
-If there is no owner daemon, this module starts one. A daemon of another version is replaced.
+If there is no owner daemon, this module starts one. A daemon of another geminids version is
+replaced.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Link(msgspec.Struct, frozen=True):
     def is_ours(self) -> bool:
         """Whether the owner daemon has the same geminids version as this process.
 
-        A daemon of another version cannot read the messages of this process.
+        A daemon of another version cannot read most messages of this process.
         """
         ours = our_hello()
         return (self.hello.protocol, self.hello.version) == (ours.protocol, ours.version)

@@ -219,7 +219,7 @@ class Visit:
         return self._received.popleft()
 
     async def _line(self) -> bytes:
-        """Read one line. Data after the line stays in the socket.
+        """Read one line from the socket. Data after this line is not read.
 
         Return empty bytes if the client disconnects before the end of the line.
         """

@@ -8,7 +8,8 @@ The user has seen only one call, and an attacker may write the next call so that
 allowed command covers only the same command.
 
 There is one exception: programs that are harmless with every file of the folder in which they run.
-For these programs, the answer also covers the same options with other files of the folder.
+For such a program, the answer also covers commands with the same options and other files of this
+folder.
 """
 
 from __future__ import annotations

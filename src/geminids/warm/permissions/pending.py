@@ -73,7 +73,7 @@ class PendingPermissions:
 
         Then pass the event of the decision to `add`. If the call was denied, also pass the event of
         the call's end. If `cancel` has answered the request in the meantime, only record the
-        decision.
+        decision: emit nothing.
         """
         decided = await self._decider.decide(asked)
         request, _, _ = self._open.pop(asked.id, (None, None, None))
@@ -95,7 +95,7 @@ class PendingPermissions:
         """Deny all open requests, because the turn ends.
 
         For each request, pass the events of the decision and of the call's end to `add`. `reason`
-        is recorded as the reason of each decision.
+        is the reason that each decision contains.
         """
         for request, asked, began in list(self._open.values()):
             decided = self._decider.record(asked, PermissionAnswer("deny", "cancel", reason), began)
@@ -153,10 +153,10 @@ def find_option(permission: Permission, *, yes: bool) -> str | None:
 
 
 def _truncated_title(call: AcpToolCall, started: ToolStarted, redactor: Redactor) -> str | None:
-    """If the CLI has shortened the title of a web fetch, return the title with a note; otherwise
-    None.
+    """Return the title of a web fetch, with a note that it is incomplete, if the CLI has cut it off;
+    otherwise None.
 
-    The CLI reports only the first 97 characters of the fetch's prompt.
+    The title contains the prompt of the fetch. The CLI reports only its first 97 characters.
     """
     title = call.title or ""
     is_cut = started.kind == "fetch" and title.endswith('..."')

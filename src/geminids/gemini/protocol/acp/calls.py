@@ -71,7 +71,7 @@ class ApiKeyMeta(_Out, frozen=True, kw_only=True):
 
 
 class Authenticate(_Out, frozen=True, kw_only=True, omit_defaults=False):
-    """A request that sets the API key for all sessions that are created after it
+    """A request that sets the API key for all sessions that are created after this request
     (acpRpcDispatcher.ts of Gemini CLI).
     """
 

@@ -123,8 +123,9 @@ class Permission(_In, frozen=True, kw_only=True):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One update of a session. `text` is a piece of a message or of a thought. `tool` is the state
-    of a tool call. Each of them is None if the update is of another kind.
+    """One update of a session. If the update is a piece of a message or of a thought, `text`
+    contains this piece; otherwise `text` is None. If the update is about a tool call, `tool`
+    contains the state of the call; otherwise `tool` is None.
     """
 
     session_id: str

@@ -143,11 +143,11 @@ class StoredMessage(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def is_resumable(self) -> bool:
-        """Whether the CLI can resume a session that contains this message.
+        """Whether this message makes its session resumable: the CLI can resume a session that has
+        at least one such message, and deletes all other sessions.
 
-        True for messages of the user and of the model that have content. There are two exceptions:
-        prompts that begin with `/` or `?`, and messages that the CLI itself wrote. The CLI deletes
-        a session if this property is False for all its messages.
+        True for messages of the user and of the model that have content, except prompts that begin
+        with `/` or `?`, and messages that the CLI itself wrote.
         """
         text = self.text.strip() or any(map(_is_other, self.parts))
         if self.type == "user":

@@ -122,8 +122,8 @@ def update_in(line: bytes) -> tuple[dict[str, Any], list[msgspec.Raw] | None] | 
     """Decode a `$set` record, which changes fields of the header or replaces all messages. Return
     the changed fields, and the new messages as undecoded JSON.
 
-    The messages are None if the record does not replace them. Return None if the line is not a
-    `$set` record.
+    If the record does not replace the messages, the second value is None. If the line is not a
+    `$set` record, return None in place of both values.
     """
     try:
         record = _update.decode(line)

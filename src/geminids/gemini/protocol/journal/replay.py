@@ -58,9 +58,9 @@ class MessageOrder(Generic[T]):
     def __init__(self) -> None:
         self.by_id: dict[str, T] = {}
         self.resumed = False
-        """Whether the session id was read once more, and no message after it (a checkpoint does not
-        count as a message). If the CLI resumes a session, it writes the id once more, in a second
-        header or in a change of the header.
+        """Whether the session was just resumed: the session id was repeated, and no message was
+        read since then (a checkpoint does not count as a message). When the CLI resumes a session,
+        it repeats the id in a second header or in a change of the header.
         """
 
     def put(self, message_id: str, value: T) -> None:
@@ -76,8 +76,8 @@ class MessageOrder(Generic[T]):
         `messages` contains the id and the value of each message.
 
         If the session was just resumed (`self.resumed`), a checkpoint without a new message is
-        ignored, because it contains less data than the earlier lines. It has no thoughts, tokens,
-        models and times, and no prompts that begin with a slash.
+        ignored, because it contains less data than the earlier lines: no thoughts, tokens, models
+        and times, and no prompts that begin with a slash.
 
         A message is new if its id is unknown. But a message `<id>_response` is not new if the
         message `<id>` is known: it only repeats the results of that message's tool calls.
@@ -170,7 +170,8 @@ def legacy_conversation(content: bytes) -> StoredConversation | None:
 
 def _split_legacy(content: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
     """Split the content of a session file that is one JSON object. Return the fields of its header,
-    and the JSON of each message. Both are empty if the content is not a JSON object.
+    and the JSON of each message. If the content is not a JSON object, return no fields and no
+    messages.
     """
     try:
         parts = _parts.decode(content)

@@ -58,8 +58,8 @@ _mark: msgspec.json.Decoder[_Mark] = msgspec.json.Decoder(_Mark)
 
 
 class JournalFile(msgspec.Struct, frozen=True):
-    """An opened session file. `messages` can be iterated several times; each iteration of a file with
-    one record a line reads the file again.
+    """An opened session file. `messages` can be iterated several times. If the file has one record
+    per line, each iteration reads the file again.
 
     `header` is None if the CLI would not accept the file as a session.
     """

@@ -124,9 +124,10 @@ def _is_lasting(message: str, everything: str, retry_after: float | None) -> boo
     `everything` is the error message and the stderr of the CLI. `retry_after` is the time in
     seconds after which the API says to try again; None if it is unknown.
 
-    The first rule that applies decides. If `retry_after` is at most two minutes: False. If the CLI
-    raised TerminalQuotaError, or `message` mentions a daily quota: True. Otherwise, the CLI's own
-    rules are used: they check `retry_after`, or `message` if `retry_after` is None.
+    If `retry_after` is at most two minutes, the result is False. If it is longer or unknown, and
+    the CLI raised TerminalQuotaError or `message` mentions a daily quota, the result is True. In
+    all other cases, the CLI's own rules decide: they check `retry_after`, or `message` if
+    `retry_after` is None.
     """
     if retry_after is not None and retry_after <= _SOON_SECONDS:
         return False

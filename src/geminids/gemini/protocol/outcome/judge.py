@@ -71,10 +71,10 @@ class ProcessEvidence(msgspec.Struct, frozen=True, kw_only=True):
 class Evidence(ProcessEvidence, frozen=True, kw_only=True):
     """The facts about an ended headless run. From these, `judge` decides how the run ended.
 
-    `result_status`, `error_type` and `error_message` come from the result line of the CLI. A value
-    is None if the CLI printed no such line, or if the line does not contain the value.
-    `error_lines` contains the severity and the message of each error line. `resume` is the session
-    that the run was started to resume: an id or "latest".
+    `result_status`, `error_type` and `error_message` come from the result line of the CLI. Each of
+    these three is None if the CLI printed no result line, or if the result line does not contain
+    it. `error_lines` contains the severity and the message of each error line. `resume` is the
+    session that the run had to resume (an id or "latest"); None for a new session.
     """
 
     result_status: str | None = None
@@ -182,7 +182,7 @@ def without_result(evidence: ProcessEvidence) -> Ending:
             evidence, kind, message or _relevant_line(stderr) or f"{_describe_exit(code)} without a result"
         )
     if code == 0 or code == 130:
-        return cut_off(evidence, "the CLI ended without a result, as it does after a signal")
+        return cut_off(evidence, "the CLI ended without a result, probably because a signal stopped it")
     if code in _SENT_SIGNALS:
         return cut_off(evidence, f"{_describe_exit(code)} and gave no result")
     if code == 1 and _BAD_FLAG.search(stderr):
@@ -220,7 +220,11 @@ def _bad_input(evidence: ProcessEvidence) -> Ending:
         return failed(evidence, "session_not_found", message)
     if _ID_TAKEN.search(stderr):
         return failed(evidence, "bad_option", _relevant_line(stderr, _ID_TAKEN))
-    return failed(evidence, "bad_prompt", _relevant_line(stderr) or "the CLI rejected its input")
+    return failed(
+        evidence,
+        "bad_prompt",
+        _relevant_line(stderr) or "the CLI rejected the input of this run, but gave no reason",
+    )
 
 
 def tier_retired(evidence: ProcessEvidence) -> Ending:

@@ -3,9 +3,10 @@ protocol). The possible endings are the same as for a headless run.
 
 ACP reports less than a headless run:
 
-- The code of an error is an HTTP status. But it is also 500 if the CLI does not know the status.
+- The code of an error is an HTTP status. But the code 500 can also mean that the CLI does not know
+  the status.
 - The stop reason `end_turn` can also mean that the answer is missing.
-- The stop reason is the same after a loop and after too many turns.
+- A loop and too many turns have the same stop reason.
 - The stderr is complete only after the process has ended, and it contains messages about all chats
   of the process.
 """
@@ -129,8 +130,8 @@ def _judge_end_turn(evidence: TurnEvidence) -> Ending:
     """Decide how a turn with the stop reason `end_turn` ended.
 
     The CLI also sends `end_turn` after an invalid answer of the model. Only the session file shows
-    the difference: the CLI does not store an invalid answer. So if the answer is missing in the
-    session file, it was invalid.
+    whether the answer was valid, because the CLI does not store an invalid answer. So an answer
+    that is missing in the session file was invalid.
     """
     if evidence.thinking_only:
         return _blocked(evidence, "the model sent only thoughts and no answer")
@@ -168,7 +169,7 @@ def _judge_error(evidence: ProcessEvidence, code: int, message: str, data: str |
         return failed(evidence, "auth", NO_AUTH if _NO_KEY.search(message) else sentence_of(message))
     missing = _NO_SESSION.search(text)
     if code < 0 and missing:
-        return failed(evidence, "session_not_found", f'the process has no session "{missing[1]}"')
+        return failed(evidence, "session_not_found", f'the CLI process has no session "{missing[1]}"')
     if code == _INTERNAL_ERROR and details:
         return _judge_internal_error(evidence, details)
     if code < 0:
@@ -193,8 +194,9 @@ def _status(code: int, message: str) -> int | None:
     """Return the HTTP status of an error that the CLI reported with this `code` and this `message`.
     Return None if the status is unknown.
 
-    Usually `code` is the status. But if `code` is 500, the status is taken from `message`: the CLI
-    also sends 500 instead of 404, and some releases send it instead of 429 or 503.
+    Usually `code` is the status. But a `code` of 500 is not reliable, so the status is then taken
+    from `message`: the CLI sends 500 also in place of 404, and some releases send 500 in place of
+    429 or 503.
     """
     if code != _STATUS_LOST:
         return code if 400 <= code <= 599 else None
