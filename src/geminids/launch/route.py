@@ -18,7 +18,7 @@ from geminids.options.validate import LIMITS, NEED_GATEWAY
 
 __all__ = ["decide_route", "needs_gateway", "route_notice", "route_text", "uses_container"]
 
-_OFF = "gateway='off'"
+_OFF = "`gateway='off'`"
 _CONTAINER = "the CLI runs in a container (`tools.sandbox`) and cannot reach the gateway on this machine"
 _CONTAINER_HINT = "Turn `tools.sandbox` off, or run without this option."
 _SET_KEY = "Set GEMINI_API_KEY, or set `key_from` to the place of the key."
@@ -39,7 +39,9 @@ def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = Fal
     if options.gateway == "off":
         if needed is not None:
             return _refused(
-                needed, f"the gateway is turned off ({_OFF})", "Use gateway='on', or run without this option."
+                needed,
+                f"the gateway is turned off ({_OFF})",
+                "Use `gateway='on'`, or run without this option.",
             )
         return Route(kind="direct", reason=_OFF, is_expected=True)
     if in_container:
@@ -146,7 +148,7 @@ def _direct(needed: str | None, reason: str, hint: str, *, is_expected: bool = F
 
 
 def _refused(needed: str, reason: str, hint: str) -> Route:
-    return Route(kind="refused", reason=f"{needed} needs the gateway, but {reason}", hint=hint)
+    return Route(kind="refused", reason=f"`{needed}` needs the gateway, but {reason}", hint=hint)
 
 
 _SIGN_INS = {
