@@ -21,7 +21,9 @@ __all__ = ["decide_route", "needs_gateway", "route_notice", "route_text", "uses_
 _OFF = "`gateway='off'`"
 _CONTAINER = "the CLI runs in a container (`tools.sandbox`) and cannot reach the gateway on this machine"
 _CONTAINER_HINT = "Turn `tools.sandbox` off, or run without this option."
-_SET_KEY = "Set GEMINI_API_KEY, or set `key_from` to the place of the key."
+_SET_KEY = (
+    "Set GEMINI_API_KEY, or set `key_from` to the place of the key. To run without a key, use `offline=True`."
+)
 
 
 def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = False) -> Route:

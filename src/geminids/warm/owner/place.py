@@ -51,12 +51,15 @@ class OwnerPlace:
         Raises `GeminidsError` if the folder cannot be used, or belongs to another user.
         """
         if not hasattr(socket, "AF_UNIX"):
-            raise GeminidsError("this system has no Unix sockets")
+            raise GeminidsError("this system has no Unix sockets", hint="Run without --warm.")
         try:
             private_dir(self.folder)
             folder_stat = os.lstat(self.folder)
         except OSError as error:
-            raise GeminidsError(f"{self.folder} cannot be used: {error.strerror}") from None
+            raise GeminidsError(
+                f"{self.folder} cannot be used: {error.strerror}",
+                hint="Set GEMINIDS_HOME to a folder of your own.",
+            ) from None
         if not stat.S_ISDIR(folder_stat.st_mode) or folder_stat.st_uid != os.getuid():
             raise GeminidsError(
                 f"{self.folder} belongs to another user",
@@ -82,7 +85,10 @@ class OwnerPlace:
             return None
         except OSError as error:
             sock.close()
-            raise GeminidsError(f"cannot connect to {self.socket}: {error.strerror or 'no answer'}") from None
+            raise GeminidsError(
+                f"cannot connect to {self.socket}: {error.strerror or 'no answer'}",
+                hint="Try again after `geminids warm stop`, or run without --warm.",
+            ) from None
         except BaseException:
             sock.close()
             raise

@@ -22,7 +22,7 @@ _HINTS: dict[FailureKind, str] = {
     "config": "Fix the settings file that the message names.",
     "sandbox": "Start the sandbox's container engine, or turn `tools.sandbox` off.",
     "tool_fatal": "Read the message: a tool failed with an error that a retry does not fix (usually a full disk).",
-    "blocked": "Word the prompt differently, or try again where the failure is retryable.",
+    "blocked": "Word the prompt differently, or try again.",
     "loop": "Word the task differently, or give the agent the tool or permission that it keeps asking for.",
     "cut_off": "Find out who ended the CLI (memory limit, supervisor, `kill`), then run again or resume.",
     "crashed": "Read the end of stderr; run `geminids doctor`, and try another release with `geminids install`.",
