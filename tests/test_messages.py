@@ -43,7 +43,8 @@ def test_no_decision_depends_on_a_message() -> None:
 
 
 def test_every_error_has_a_next_step() -> None:
-    """Each error that the source raises with a message has a hint that says what to do."""
+    """Each error that the source raises with a message has a hint that says what to do. `hint=None`
+    states that the caller adds it."""
     raised = [
         (f"{file.relative_to(SOURCE)}:{node.lineno}", node.exc)
         for file in sorted(SOURCE.rglob("*.py"))
