@@ -1,9 +1,11 @@
-"""No decision depends on the wording of our own messages."""
+"""No decision depends on the wording of our own messages, and every error says what to do next."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
+
+from geminids import errors
 
 SOURCE = Path(__file__).parents[1] / "src" / "geminids"
 # Attributes and variables that hold text for people.
@@ -11,6 +13,10 @@ _ATTRIBUTES = ("hint", "message", "reason", "why", "words")
 _VARIABLES = ("reason", "why")
 _METHODS = ("startswith", "endswith", "find", "index")
 _PATTERNS = ("match", "search", "fullmatch", "findall")
+# The errors with a message of their own. The others make their message and hint themselves.
+_ERRORS = {
+    name for name in errors.__all__ if name not in ("OptionsError", "RunFailed", "SessionBusy", "ScriptError")
+}
 # Files that test texts of the CLI, of the API or of a protocol, or codes, and why they must.
 _ALLOWED = {
     "adapters/leadmetrics/execution.py": "the API's text: a conversation that is too long",
@@ -34,6 +40,20 @@ def test_no_decision_depends_on_a_message() -> None:
         if isinstance(node, ast.Compare | ast.Call) and _tests_text(node)
     }
     assert found == set()
+
+
+def test_every_error_has_a_next_step() -> None:
+    """Each error that the source raises with a message has a hint that says what to do. `hint=None`
+    states that the caller adds it."""
+    raised = [
+        (f"{file.relative_to(SOURCE)}:{node.lineno}", node.exc)
+        for file in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_bytes()))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+        if isinstance(node.exc.func, ast.Name) and node.exc.func.id in _ERRORS
+    ]
+    assert len(raised) > 50
+    assert [place for place, call in raised if "hint" not in {each.arg for each in call.keywords}] == []
 
 
 def _tests_text(node: ast.Compare | ast.Call) -> bool:

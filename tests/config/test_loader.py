@@ -241,7 +241,6 @@ def test_every_problem_is_reported_with_its_source(config_files: Any) -> None:
         f"(project {config_files.project}:3)",
         f"(project {config_files.project}:5)",
         "(env GEMINIDS_MAX_ATTEMPTS)",
-        "(flag --effort)",
     ):
         assert expected in message, (expected, message)
 
@@ -301,7 +300,7 @@ def test_a_problem_names_the_line_of_the_entry_that_causes_it(config_files: Any)
     with pytest.raises(OptionsError) as caught:
         config_files.load()
     problems = dict(caught.value.problems)
-    assert problems["variables"] == f"can be used only with template (user {config_files.user}:1)"
+    assert problems["variables"] == f"can be used only with `template` (user {config_files.user}:1)"
     assert problems["permissions"].endswith(f"(user {config_files.user}:5)")
 
 

@@ -281,7 +281,7 @@ def test_key_in_an_env_file(machine: Machine, tmp_path: Path, location: str) -> 
     else:
         assert check.level == "error"
         assert f"the sign-in in {file} is ignored" in check.detail
-        assert f"--env-file {file}" in (check.hint or "")
+        assert f"env_file={str(file)!r}" in (check.hint or "")
 
 
 def test_nearest_env_file(machine: Machine) -> None:

@@ -265,7 +265,7 @@ def test_the_working_folder_is_resolved(plan_of: Any, tmp_path: Path) -> None:
 def test_unknown_denied_servers_are_refused(plan_of: Any) -> None:
     """A `deny_servers` entry that matches no server is refused, because it would deny nothing."""
     servers = {"lab": McpServer(command="lab")}
-    with pytest.raises(Refused, match="deny_servers names lba, but the MCP servers of this run are: lab"):
+    with pytest.raises(Refused, match="`deny_servers` names lba, but the MCP servers of this run are: lab"):
         plan_of(mcp_servers=servers, permissions=Permissions(deny_servers=("lba",)))
 
 

@@ -293,7 +293,7 @@ def test_a_failed_write_leaves_no_files(machine: Machine) -> None:
     """If `write` fails, the files of the run are removed."""
     telemetry = machine.folder / "nowhere" / "telemetry.json"
     context = machine.context(files=(str(machine.folder / "note.txt"),), telemetry=str(telemetry))
-    with pytest.raises(Refused, match=r"telemetry: .*No such file or directory") as refused:
+    with pytest.raises(Refused, match=r"`telemetry`: .*No such file or directory") as refused:
         write(build_headless(context, PLACEHOLDER))
     assert refused.value.failure.kind == "bad_option"
     assert os.listdir(machine.places.runs) == []

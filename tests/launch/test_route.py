@@ -166,7 +166,7 @@ def test_offline_runs_in_a_container_are_refused(fields: dict[str, Any]) -> None
     route = decide({"GEMINI_SANDBOX": "docker"}, **fields)
     (option,) = fields
     assert route.kind == "refused"
-    assert route.reason.startswith(f"{option} needs the gateway") and "tools.sandbox" in route.reason
+    assert route.reason.startswith(f"`{option}` needs the gateway") and "tools.sandbox" in route.reason
     assert route.hint
 
 

@@ -75,7 +75,7 @@ def test_options_that_need_the_gateway(name: str, value: object) -> None:
     With the gateway, which is the default, it is accepted."""
     with pytest.raises(OptionsError) as caught:
         make_options(gateway="off", **{name: value})
-    assert list(caught.value.problems) == [(name, "needs the gateway; use gateway='on'")]
+    assert list(caught.value.problems) == [(name, "needs the gateway; use `gateway='on'`")]
     assert getattr(make_options(**{name: value}), name) == value
 
 

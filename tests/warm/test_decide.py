@@ -185,8 +185,8 @@ def test_rules_come_first() -> None:
     permissions = Permissions(shell="ask", allow_commands=("ls",), deny_commands=("rm",))
     decider = _decider(_must_not_be_asked, verdicts=Verdicts("default", permissions, asks=True))
     allowed, denied = _decide(decider, _asked("ls -l"), _asked("ls; rm x"))
-    assert (allowed.decision, allowed.by, allowed.reason) == ("allow", "rule", "'ls' is in allow_commands")
-    assert (denied.decision, denied.by, denied.reason) == ("deny", "rule", "'rm' is in deny_commands")
+    assert (allowed.decision, allowed.by, allowed.reason) == ("allow", "rule", "'ls' is in `allow_commands`")
+    assert (denied.decision, denied.by, denied.reason) == ("deny", "rule", "'rm' is in `deny_commands`")
 
 
 def test_allow_always_is_not_asked_again() -> None:
@@ -218,7 +218,7 @@ def test_a_deny_rule_wins_over_allow_always() -> None:
         _must_not_be_asked, verdicts=Verdicts("default", permissions, asks=True), always=always
     )
     (decided,) = _decide(decider, _asked("npm test"))
-    assert (decided.decision, decided.reason) == ("deny", "'npm test' is in deny_commands")
+    assert (decided.decision, decided.reason) == ("deny", "'npm test' is in `deny_commands`")
 
 
 def test_allow_and_deny_apply_once() -> None:

@@ -7,12 +7,16 @@ import os
 import signal
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from geminids.errors import GeminidsError, OptionsError
 from geminids.log import LEVELS
 from geminids.views.sanitize import clean
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = ["app", "main"]
 
@@ -34,6 +38,7 @@ _COMMANDS = {
     "convert": "Convert a recorded run or a session file to another format.",
     "skills": "List, lint, add or remove agent skills.",
     "gateway": "Serve the Gemini API on 127.0.0.1: scripted, recorded or replayed.",
+    "completion": "Print a script that completes commands and flags in your shell.",
 }
 # The modules of the commands that do not have a module with their own name.
 _MODULES = dict.fromkeys(("install", "versions", "uninstall"), "releases")
@@ -49,6 +54,24 @@ class _Commands(click.Group):
         command = getattr(import_module(f"geminids.cli.commands.{_MODULES.get(name, name)}"), name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from geminids.cli.shared.suggest import unknown_command  # imported late: rarely needed
+
+            raise unknown_command(args, _COMMANDS, ctx)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of the commands, without importing the commands."""
+        from click.shell_completion import CompletionItem
+
+        names = [
+            CompletionItem(name, help=text) for name, text in _COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -78,6 +101,10 @@ def main() -> None:
     except click.exceptions.Exit as error:
         _exit(error.exit_code)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            from geminids.cli.shared.suggest import unknown_flag  # imported late: rarely needed
+
+            error = unknown_flag(error, app)
         error.show()
         _exit(2 if isinstance(error, click.UsageError) else error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -91,10 +118,18 @@ def main() -> None:
         _exit(1)
     except GeminidsError as error:
         # Clean the message, because file names and session ids can contain control characters.
-        click.echo(f"geminids: {clean(str(error))}", err=True)
+        click.echo(f"geminids: {clean(_text(error))}", err=True)
         for line in getattr(error, "output", "").strip().splitlines()[-12:]:
             click.echo(f"  | {line}", err=True)
         _exit(2 if isinstance(error, OptionsError) else 1)
+
+
+def _text(error: GeminidsError) -> str:
+    if sys.argv[1:2] == ["config"]:
+        return str(error)  # the keys of the configuration are the Python names
+    from geminids.options.flag_names import error_text  # imported late: `--help` does not need it
+
+    return error_text(error)
 
 
 def _reset_sigchld() -> None:

@@ -106,12 +106,15 @@ class _Loading:
         self.environ = environ
         self.merged = _Layer()
         self.problems: list[tuple[str, str]] = []
+        self._flags: set[str] = set()
         self.warnings: list[str] = []
 
     def flags_layer(self, flags: Mapping[str, object]) -> _Layer:
         flat, problems = flatten(flags)
         self.problems += problems
-        return self._layer(flat, {name: f"flag {field_named(name).flag or ''}".strip() for name in flat})
+        origins = {name: f"flag {field_named(name).flag or ''}".strip() for name in flat}
+        self._flags = set(origins.values())
+        return self._layer(flat, origins)
 
     def environment_layer(self) -> _Layer:
         texts = {
@@ -163,7 +166,8 @@ class _Loading:
                 # empty text means that the option is not set.
                 value = raw if raw == "" and where is None else read_value(field_named(name), raw)
             except ValueError as error:
-                self.problems.append((name, f"{error} ({origin})"))
+                # The origin of a flag, `flag --model`, would only repeat the name.
+                self.problems.append((name, f"{error} ({origin})" if where else str(error)))
                 continue
             if value is NOT_GIVEN:
                 continue
@@ -240,8 +244,10 @@ class _Loading:
         return Loaded(options, merged.origins, tuple(self.warnings))
 
     def _origin(self, name: str, entry: str | None) -> str | None:
+        """Return the variable or the file that set an option; None if it was a flag."""
         origins = self.merged.origins
-        return origins.get(f"{name}.{entry}") or origins.get(name)
+        origin = origins.get(f"{name}.{entry}") or origins.get(name)
+        return None if origin in self._flags else origin
 
 
 def _no_such_section(key: str) -> str:

@@ -29,7 +29,7 @@ def settings(context: CheckContext) -> Check:
     """Check that the CLI's settings file, in the home folder of the run, can be read."""
     source = context.source
     if isinstance(source, SettingsProblem):
-        return Check("settings", "error", str(source), "Fix the settings file, or use --home=isolated.")
+        return Check("settings", "error", str(source), "Fix the settings file, or use `home='isolated'`.")
     file = source.gemini / "settings.json"
     return Check(
         "settings", "ok", str(file) if file.exists() else f"{file} does not exist; the CLI uses its defaults"
@@ -64,7 +64,7 @@ def gateway(context: CheckContext) -> Check:
     if route.kind == "refused":
         return Check("gateway", "error", route_text(route), route.hint)
     if route.kind == "direct":
-        hint = "Without the gateway, costs are estimates, and limits, --record and --replay cannot be used."
+        hint = "Without the gateway, costs are estimates, and limits, `record` and `replay` cannot be used."
         return Check("gateway", "warning", route_text(route), hint)
     if route.sign_in == "vertex_credentials":
         try:
@@ -87,7 +87,7 @@ def _with_ignored_file(check: Check, context: CheckContext, source: SourceHome) 
         return check
     detail = f"{check.detail}; the sign-in in {file} is ignored because the folder is not trusted"
     return Check(
-        "auth", "error", detail, f"Use --env-file {file}, or trust the folder with --trust-workspace."
+        "auth", "error", detail, f"Use `env_file={str(file)!r}`, or trust the folder with `trust_workspace`."
     )
 
 
@@ -108,7 +108,7 @@ def _auth_check(chosen: Auth, env: Mapping[str, str], source: SourceHome) -> Che
     detail = "no sign-in was found: no API key, no Vertex AI settings and no Google account"
     if env.get("GOOGLE_API_KEY"):
         detail += "; GOOGLE_API_KEY is set, but the CLI uses it only for Vertex AI"
-    return Check("auth", "error", detail, _SET_KEY + " To run without a key, use --offline.")
+    return Check("auth", "error", detail, _SET_KEY + " To run without a key, use `offline=True`.")
 
 
 def _key_check(chosen: Auth, env: Mapping[str, str], source: SourceHome) -> Check:

@@ -170,7 +170,7 @@ def cwd(context: CheckContext) -> Check:
                 "cwd",
                 "error",
                 f"{path} is not readable",
-                "Change its permissions, or use --cwd to select another folder.",
+                "Change its permissions, or select another folder with `cwd`.",
             )
         if os.access(path, os.W_OK):
             return Check("cwd", "ok", str(path))
@@ -181,12 +181,12 @@ def cwd(context: CheckContext) -> Check:
             "The agent can read the files in this folder, but cannot change them.",
         )
     if os.path.lexists(path):
-        return Check("cwd", "error", f"{path} is not a folder", "Use --cwd to select a folder.")
+        return Check("cwd", "error", f"{path} is not a folder", "Select a folder with `cwd`.")
     if context.options.make_cwd:
         problem = _write_problem(path)
         return Check("cwd", "error" if problem else "ok", problem or f"{path} will be created")
     return Check(
-        "cwd", "error", f"{path} does not exist", "Create this folder, or use --cwd to select another one."
+        "cwd", "error", f"{path} does not exist", "Create this folder, or select another one with `cwd`."
     )
 
 

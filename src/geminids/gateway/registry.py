@@ -63,7 +63,7 @@ class HostGateway:
                 Halt(
                     kind="gone",
                     message=f"the gateway between the CLI and the API has ended: {reason}",
-                    hint="Start the run again. If this happens again, use gateway='off' and report the problem.",
+                    hint="Start the run again. If this happens again, use `gateway='off'` and report the problem.",
                 )
             )
 

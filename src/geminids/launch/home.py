@@ -68,7 +68,7 @@ def _skill_name(folder: str) -> str:
     if head.why is not None:
         raise Refused(
             "bad_option",
-            f"skills: Gemini CLI would ignore {file}: {head.why}",
+            f"`skills`: Gemini CLI would ignore {file}: {head.why}",
             f"Run `geminids skills lint {folder}` for details.",
         )
     return head.name

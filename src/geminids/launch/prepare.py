@@ -140,7 +140,7 @@ def prepare(
             asks=warm and asks,
         )
     except SettingsProblem as problem:
-        raise Refused("config", str(problem), "Fix the file, or run with home='isolated'.") from None
+        raise Refused("config", str(problem), "Fix the file, or run with `home='isolated'`.") from None
     if warm:
         _check_trust(options, settings)
     private = home.plan_home(
@@ -235,7 +235,7 @@ def _env_file(options: Options) -> dict[str, str]:
         return environment.read_env_file(Path(options.env_file).read_text("utf-8"), options.env_file)
     except (OSError, UnicodeDecodeError, environment.EnvFileProblem) as error:
         hint = "Use a readable UTF-8 file with one NAME=value per line."
-        raise Refused("bad_option", f"env_file: {error}", hint) from None
+        raise Refused("bad_option", f"`env_file`: {error}", hint) from None
 
 
 def _find_gemini(options: Options, env: Mapping[str, str], places: Places) -> Gemini:
@@ -291,8 +291,8 @@ def _check_trust(options: Options, settings: RunSettings) -> None:
     if any(map(takes_effect_if_trusted, settings.neutralised)):
         raise Refused(
             "untrusted_folder",
-            f"a warm process cannot use approval={options.approval!r} in an untrusted folder that has its own settings",
-            "Use a headless run, trust the folder with `trust_workspace`, or use approval='default'.",
+            f"a warm process cannot use `approval={options.approval!r}` in an untrusted folder with its own settings",
+            "Use a headless run, trust the folder with `trust_workspace`, or use `approval='default'`.",
             headless_can=True,
         )
 

@@ -18,10 +18,12 @@ from geminids.options.validate import LIMITS, NEED_GATEWAY
 
 __all__ = ["decide_route", "needs_gateway", "route_notice", "route_text", "uses_container"]
 
-_OFF = "gateway='off'"
+_OFF = "`gateway='off'`"
 _CONTAINER = "the CLI runs in a container (`tools.sandbox`) and cannot reach the gateway on this machine"
-_CONTAINER_HINT = "Turn `tools.sandbox` off, or do not use the option that needs the gateway."
-_SET_KEY = "Set GEMINI_API_KEY, or set `key_from` to the place of the key."
+_CONTAINER_HINT = "Turn `tools.sandbox` off, or run without this option."
+_SET_KEY = (
+    "Set GEMINI_API_KEY, or set `key_from` to the place of the key. To run without a key, use `offline=True`."
+)
 
 
 def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = False) -> Route:
@@ -41,7 +43,7 @@ def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = Fal
             return _refused(
                 needed,
                 f"the gateway is turned off ({_OFF})",
-                "Use gateway='on', or do not use the option that needs the gateway.",
+                "Use `gateway='on'`, or run without this option.",
             )
         return Route(kind="direct", reason=_OFF, is_expected=True)
     if in_container:
@@ -148,7 +150,7 @@ def _direct(needed: str | None, reason: str, hint: str, *, is_expected: bool = F
 
 
 def _refused(needed: str, reason: str, hint: str) -> Route:
-    return Route(kind="refused", reason=f"{needed} needs the gateway, but {reason}", hint=hint)
+    return Route(kind="refused", reason=f"`{needed}` needs the gateway, but {reason}", hint=hint)
 
 
 _SIGN_INS = {

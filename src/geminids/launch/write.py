@@ -56,7 +56,7 @@ def _writable_hint(error: OSError, writes: Writes) -> str:
     source = writes.home.source
     is_users = str(error.filename or "").startswith(f"{source.path}{os.sep}") and source.name != "isolated"
     if is_users:
-        return f"Make {source.path} writable (sessions are stored there), or run with home='isolated'."
+        return f"Make {source.path} writable (sessions are stored there), or run with `home='isolated'`."
     return f"Make {writes.places.root} writable, or set GEMINIDS_HOME to another folder."
 
 
@@ -66,7 +66,7 @@ def _make_cwd(cwd: str) -> None:
     except OSError as error:
         raise Refused(
             "bad_option",
-            f"cwd: {cwd} cannot be created: {error.strerror}",
+            f"`cwd`: {cwd} cannot be created: {error.strerror}",
             "Use a folder that exists, or one that you can create.",
         ) from None
 
@@ -91,4 +91,6 @@ def _create_telemetry_file(path: str) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         hint = "Use a file in a folder that you can write to."
-        raise Refused("bad_option", f"telemetry: {path} cannot be written: {error.strerror}", hint) from None
+        raise Refused(
+            "bad_option", f"`telemetry`: {path} cannot be written: {error.strerror}", hint
+        ) from None

@@ -66,7 +66,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """
 
     cwd: Annotated[str, Meta(description="The folder that the agent works in.")] = "."
-    make_cwd: Annotated[bool, Meta(description="Create `cwd` if it does not exist.")] = False
+    make_cwd: Annotated[bool, Meta(description="Create the working folder if it does not exist.")] = False
     model: Annotated[
         str | None,
         Meta(
@@ -92,11 +92,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     trust_workspace: Annotated[
         bool,
         Meta(
-            description="Use the settings, `.env`, hooks, MCP servers, skills and agents that are stored in `cwd`."
+            description="Use the settings, `.env`, hooks, MCP servers, skills and agents that are stored in the folder."
         ),
     ] = False
     resume: Annotated[
-        str | None, Meta(description="The session to resume: the id of a session of this `cwd`, or `latest`.")
+        str | None, Meta(description="The session to resume: the id of a session of the folder, or `latest`.")
     ] = None
     session_id: Annotated[
         str | None, Meta(description="The id of the new session; if it is not set, the id is random.")
@@ -121,7 +121,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     images: Annotated[tuple[str, ...], Meta(description="Image files to send with the prompt.")] = ()
     videos: Annotated[tuple[str, ...], Meta(description="Video files to send with the prompt.")] = ()
     files: Annotated[
-        tuple[str, ...], Meta(description="Other files (text, PDF, audio, ...) to send with the prompt.")
+        tuple[str, ...], Meta(description="Files to send with the prompt: text, PDF, audio and others.")
     ] = ()
     include_dirs: Annotated[
         tuple[str, ...], Meta(description="Folders that the agent may work in, in addition to `cwd`.")

@@ -98,10 +98,10 @@ def _problems(options: Options) -> list[tuple[str, str]]:
         if problem:
             problems.append((name, problem))
     if options.resume is not None and options.session_id is not None:
-        problems.append(("session_id", "cannot be used with resume: a resumed session keeps its id"))
+        problems.append(("session_id", "cannot be used with `resume`: a resumed session keeps its id"))
     problems += _gateway_problems(options)
     if options.variables and options.template is None:
-        problems.append(("variables", "can be used only with template"))
+        problems.append(("variables", "can be used only with `template`"))
     if "cwd" not in dict(problems):
         problems += _cwd_problems(options)
     return problems
@@ -113,10 +113,10 @@ def _gateway_problems(options: Options) -> list[tuple[str, str]]:
     modes = [name for name in ("offline", "record", "replay") if getattr(options, name)]
     problems = []
     if len(modes) > 1:
-        problems.append((modes[1], f"cannot be used with {modes[0]}"))
+        problems.append((modes[1], f"cannot be used with `{modes[0]}`"))
     if options.gateway == "off":
         names = [name for name in (*LIMITS, *NEED_GATEWAY, "replay") if getattr(options, name)]
-        problems += [(name, "needs the gateway; use gateway='on'") for name in names]
+        problems += [(name, "needs the gateway; use `gateway='on'`") for name in names]
     return problems
 
 
@@ -128,7 +128,7 @@ def _cwd_problems(options: Options) -> list[tuple[str, str]]:
         return [("cwd", f"{options.cwd} is not a folder")]
     if options.make_cwd:
         return []
-    return [("cwd", f"{options.cwd} does not exist; use make_cwd to create it")]
+    return [("cwd", f"{options.cwd} does not exist; use `make_cwd` to create it")]
 
 
 def _no_such_option(name: str) -> str:

@@ -105,7 +105,7 @@ def workspace_notices(ignored: Sequence[WorkspaceItem]) -> Iterator[tuple[Level,
     if any(item.kind != "env file" or item.name for item in ignored):
         kinds = Counter(item.kind for item in ignored)
         counted = ", ".join(_counted(kind, count) for kind, count in kinds.items())
-        text = f"ignored in this untrusted folder: {counted}; set trust_workspace to allow it"
+        text = f"ignored in this untrusted folder: {counted}; use `trust_workspace` to allow it"
         yield "warning", _CODE, text
     for item in ignored:
         yield "info", _CODE, f"ignored: {item}"

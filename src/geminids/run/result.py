@@ -164,9 +164,9 @@ def _spawn_failed(error: OSError, cwd: str) -> Ending:
     kind: FailureKind = "crashed"
     message = f"cannot start the CLI: {error.strerror or error}"
     if not os.path.isdir(cwd) or not os.access(cwd, os.X_OK):
-        kind, message = "bad_option", f"cwd: the folder {cwd} does not exist, or you may not enter it"
+        kind, message = "bad_option", f"`cwd`: the folder {cwd} does not exist, or you may not enter it"
     elif error.errno == errno.E2BIG:
-        kind, message = "bad_option", "env: the environment variables are too large for this system"
+        kind, message = "bad_option", "`env`: the environment variables are too large for this system"
     elif isinstance(error, (FileNotFoundError, PermissionError)):
         kind = "cli_missing"
     hint = _TOO_MANY_FILES if error.errno in (errno.EMFILE, errno.ENFILE) else hint_for(kind)

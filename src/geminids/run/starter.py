@@ -298,7 +298,9 @@ class RunStarter:
             resumed = msgspec.structs.replace(options, resume=session_id, session_id=None, fresh=False)
             return self._claim_stored(resumed)
         if info.damaged or info.started is None or info.started < self._since:
-            raise SessionError(f"session {session_id} already exists and cannot be resumed")
+            raise SessionError(
+                f"session {session_id} already exists and cannot be resumed", hint="Use another `session_id`."
+            )
         # The previous attempt created this session, and the session contains no prompt. This
         # attempt creates the session again and sends the prompt again.
         Path(info.file).unlink(missing_ok=True)
@@ -308,5 +310,8 @@ class RunStarter:
         options = self.claim.look_up(options)
         holder = self.claim.take(options.resume)
         if holder is not None:
-            raise SessionError(f"session {options.resume} is in use by {holder}")
+            raise SessionError(
+                f"session {options.resume} is in use by {holder}",
+                hint="Wait until that run ends, or stop it.",
+            )
         return options

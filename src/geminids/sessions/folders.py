@@ -83,7 +83,9 @@ def project_paths(project: str | os.PathLike[str]) -> tuple[str, ...]:
         path = os.path.abspath(os.fspath(project))
         return tuple(dict.fromkeys((os.path.realpath(path), path)))
     except ValueError:
-        raise SessionError("the path of the project contains a NUL character") from None
+        raise SessionError(
+            "the path of the project contains a NUL character", hint="Remove the NUL character."
+        ) from None
 
 
 def project_hash(project: str) -> str:

@@ -169,9 +169,15 @@ def _describe_file(file: Path) -> SessionInfo:
     try:
         return info_of(file)
     except FileNotFoundError:
-        raise SessionNotFound(f"there is no file {file}", looked=[str(file)]) from None
+        raise SessionNotFound(
+            f"there is no file {file}",
+            hint="Check the path, or list the sessions: geminids sessions list",
+            looked=[str(file)],
+        ) from None
     except (OSError, ValueError) as error:
-        raise SessionDamaged(f"cannot be read: {_reason(error)}", file=str(file)) from None
+        raise SessionDamaged(
+            f"cannot be read: {_reason(error)}", file=str(file), hint="Check the permissions of the file."
+        ) from None
 
 
 def read_file(file: Path) -> bytes:
@@ -182,9 +188,15 @@ def read_file(file: Path) -> bytes:
     try:
         return read_regular_file(file)
     except FileNotFoundError:
-        raise SessionNotFound(f"there is no file {file}", looked=[str(file)]) from None
+        raise SessionNotFound(
+            f"there is no file {file}",
+            hint="Check the path, or list the sessions: geminids sessions list",
+            looked=[str(file)],
+        ) from None
     except (OSError, ValueError) as error:
-        raise SessionDamaged(f"cannot be read: {_reason(error)}", file=str(file)) from None
+        raise SessionDamaged(
+            f"cannot be read: {_reason(error)}", file=str(file), hint="Check the permissions of the file."
+        ) from None
 
 
 def _reason(error: Exception) -> str:

@@ -178,7 +178,8 @@ def _sweep(folder: Path) -> None:
 def _file_of(session_id: str, places: Places) -> Path:
     if not is_session_id(session_id):
         raise SessionError(
-            f"{session_id[:200]!r} is not a session id, which has at most 128 letters, digits, - and _"
+            f"{session_id[:200]!r} is not a session id, which has at most 128 letters, digits, - and _",
+            hint="List the ids: geminids sessions list",
         )
     return places.locks / f"gemini-{session_id}"
 

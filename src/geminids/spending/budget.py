@@ -288,7 +288,7 @@ def _unknown_price(name: str, model: str) -> BudgetRefusal:
     return BudgetRefusal(
         kind="model",
         message=f"the price of model {model} is unknown, but {name} has a budget in dollars",
-        hint="Set its price with `Budget(dollars=…, prices=[…])`, or limit tokens or requests instead of dollars.",
+        hint="Set its price with `prices`, or limit tokens or requests instead of dollars.",
     )
 
 

@@ -146,7 +146,7 @@ def _exact(dollars: float) -> Decimal:
 
 
 _HINT = (
-    "Write each entry as `[[models]]` with `model`, `input` and `output` (dollars per million tokens): "
+    "Write each entry as `[[models]]` with the keys model, input and output (dollars per million tokens): "
     "see docs/reference/prices.md."
 )
 # Matches the beginning of a JSON object, or of a list of objects. `[models.x]` and `[[models]]` are

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from geminids.events.encoding import encode_json
 from geminids.events.model import Event, Finished, Notice, encode_event
+from geminids.options.flag_names import with_flags
 from geminids.views.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _print_waits(*events: Event) -> None:
             and sys.stderr
         ):
             with suppress(OSError):  # stderr is closed
-                print(f"geminids: {one_line(event.message)}", file=sys.stderr, flush=True)
+                print(f"geminids: {one_line(with_flags(event.message))}", file=sys.stderr, flush=True)
 
 
 def flush() -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from geminids.launch.plan import Plan
 from geminids.launch.route import route_text
+from geminids.options.flag_names import with_flags
 from geminids.redact import MASK, Redactor, is_secret_name
 
 __all__ = ["PlanView", "build_view", "plan_text"]
@@ -88,7 +89,7 @@ def plan_text(view: PlanView) -> str:
         "Gemini CLI": [view.release or "version unknown", *_command(view.argv)],
         "folder": [view.cwd],
         "sign-in": [view.sign_in],
-        "requests": [view.route],
+        "requests": [with_flags(view.route)],
         "environment variables that differ from this process": variables,
         **{f"settings {name}": _json(value) for name, value in view.settings.items()},
         **{f"policy {name}": text.splitlines() for name, text in view.policies.items()},

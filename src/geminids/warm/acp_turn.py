@@ -236,7 +236,7 @@ class AcpTurn:
     def _check_turns(self) -> None:
         limit = self._options.max_turns
         if limit is not None and self._turns > limit:
-            self.stop(StopReason("max_turns", "the turn reached max_turns"))
+            self.stop(StopReason("max_turns", "the turn reached `max_turns`"))
 
     # End the turn.
 

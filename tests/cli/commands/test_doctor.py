@@ -169,7 +169,7 @@ def test_configured_options_are_those_of_a_run(user: User) -> None:
     It shows the run's route, and an invalid variable is a failed check.
     """
     checks = user.checks(GEMINI_API_KEY=KEY, GEMINIDS_GATEWAY="off")
-    assert checks["gateway"]["detail"] == "direct: gateway='off'"
+    assert checks["gateway"]["detail"] == "direct: `--gateway off`"
     checks = user.checks("--offline", GEMINIDS_TIMEOUT="soon")
     assert checks["options"]["level"] == "error"
     assert "GEMINIDS_TIMEOUT" in checks["options"]["detail"]

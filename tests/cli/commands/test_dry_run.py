@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from geminids.options.flag_names import with_flags
+
 KEY = "AIzaSy-not-a-real-key-0123456789"
 VERTEX = ("--env", "GOOGLE_GENAI_USE_VERTEXAI=true", "--env", "GEMINI_API_KEY=")
 
@@ -26,18 +28,18 @@ def dry_run(options: Any, *flags: str) -> subprocess.CompletedProcess[str]:
     [
         (("--env", f"GEMINI_API_KEY={KEY}"), "gateway: Gemini API with a key"),
         ((*VERTEX, "--env", f"GOOGLE_API_KEY={KEY}"), "gateway: Vertex AI with a key"),
-        (("--env", f"GEMINI_API_KEY={KEY}", "--gateway", "off"), "direct: gateway='off'"),
+        (("--env", f"GEMINI_API_KEY={KEY}", "--gateway", "off"), "direct: `gateway='off'`"),
         (("--offline",), "gateway: no real API"),
     ],
 )
 def test_the_route_is_shown(fake_cli: Any, tmp_path: Path, flags: tuple[str, ...], route: str) -> None:
-    """A dry run shows the route of the requests, as text and as JSON.
+    """A dry run shows the route of the requests, as text with flags and as JSON.
 
     It shows no key and starts no CLI.
     """
     options = fake_cli("open('started', 'w')")
     text, as_json = dry_run(options, *flags), dry_run(options, *flags, "-o", "events")
-    assert route in text.stdout, text.stderr
+    assert with_flags(route) in text.stdout, text.stderr
     assert KEY not in text.stdout
     assert json.loads(as_json.stdout)["route"].startswith(route), as_json.stderr
     assert not (Path(options.cwd) / "started").exists()
@@ -48,4 +50,7 @@ def test_a_refused_route_is_an_error(fake_cli: Any) -> None:
     options = fake_cli("open('started', 'w')")
     done = dry_run(options, "--env", f"GEMINI_API_KEY={KEY}", "--gateway", "off", "--max-requests", "3")
     assert done.returncode != 0
-    assert "max_requests" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        "--max-requests: needs the gateway; use `--gateway on`" in done.stderr
+        and "Traceback" not in done.stderr
+    )

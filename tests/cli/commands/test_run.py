@@ -106,7 +106,7 @@ def test_no_cli_is_127(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("hi", "--timeout", "-1", "--max-attempts", "99"), ("timeout", "max_attempts")),
+        (("hi", "--timeout", "-1", "--max-attempts", "99"), ("\n  --timeout: ", "\n  --max-attempts: ")),
         (("hi", "--no-such-flag"), ("--no-such-flag",)),
         (("hi", "--env", "novalue"), ("NAME=VALUE",)),
         (("hi", "--save-events", "/no/such/folder/x"), ("--save-events",)),

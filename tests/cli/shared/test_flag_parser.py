@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from geminids.cli.commands.run import run
 from geminids.cli.shared.flag_parser import parse_flags
 from geminids.config import load_options
 from geminids.options import CAPABILITIES, McpServer, Options, Permissions
-from geminids.options.flags import fields
+from geminids.options.flags import GROUPS, fields
 
 
 def _options(*words: str) -> Options:
@@ -145,14 +147,14 @@ def test_help_shows_every_flag_once_in_its_group() -> None:
     It does not list the `--no-` forms.
     """
     text = run.get_help(run.make_context("run", ["hi"]))
-    listed = text[text.index("Model:") :]
+    listed = text[text.index("Common options:") :]
     for field in fields():
         if field.flag is not None:
-            lines = [line for line in listed.splitlines() if field.flag in line.replace(",", " ").split()[:3]]
+            lines = re.findall(rf"^  (?:-\w, )?{field.flag}\b(?!-)", listed, re.MULTILINE)
             assert len(lines) == 1, (field.flag, lines)
     assert "[default: 600]" in text
     assert "--no-offline" not in text
-    assert text.index("Model:") < text.index("--model") < text.index("Prompt:") < text.index("Limits:")
+    assert text.index("Model:") < text.index("--effort") < text.index("Prompt:") < text.index("Limits:")
 
 
 def test_a_template_makes_the_prompt_optional(fake_cli: Any) -> None:
@@ -193,3 +195,47 @@ def test_an_invalid_project_file_starts_nothing(fake_cli: Any) -> None:
     assert "geminids.toml:2" in done.stderr and "geminids.toml:3: modle" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (Path(options.cwd) / "ran").exists()
+
+
+def test_help_begins_with_examples_and_the_common_options() -> None:
+    """`geminids run --help` shows three examples, then the ten common options, then all others."""
+    text = run.get_help(run.make_context("run", ["hi"]))
+    examples, _, rest = text.partition("Common options:")
+    common, _, others = rest.partition("\n\n")
+    assert len([line for line in examples.splitlines() if line.startswith("    geminids run ")]) == 3
+    flags = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", common, re.MULTILINE)
+    assert flags == [
+        "--model",
+        "--cwd",
+        "--file",
+        "--resume",
+        "--approval",
+        "--allow",
+        "--max-budget",
+        "--timeout",
+        "--offline",
+        "--output",
+    ]
+    assert [group for group in GROUPS if f"\n{group}:\n" not in others] == []
+
+
+def test_help_names_flags_and_not_python_names() -> None:
+    """The descriptions of `--help` name other options by their flags, without backticks."""
+    text = " ".join(run.get_help(run.make_context("run", ["hi"])).split())
+    assert "--env-file FILE A file of NAME=value lines; --env overrides it." in text
+    assert "limits, --record and --replay cannot be used" in text
+    assert "`" not in text
+
+
+@pytest.mark.parametrize("value", ["schema.json", "no such file", "./a b.json"])
+def test_a_schema_file_needs_an_at_sign(value: str) -> None:
+    """`--schema FILE` is refused, and the message shows `--schema @FILE`."""
+    with pytest.raises(click.UsageError) as caught:
+        _options("hi", "--schema", value)
+    assert f"--schema @{shlex.quote(value)}" in caught.value.message
+
+
+@pytest.mark.parametrize("value", ['{"type": "object"}', " true", '["a"]'])
+def test_a_schema_as_json_is_not_taken_for_a_file(value: str) -> None:
+    """A value that may be JSON is passed on: the check of the schema reports what is wrong."""
+    assert _options("hi", "--schema", value).schema == value

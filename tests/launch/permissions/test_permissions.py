@@ -34,20 +34,21 @@ SHELL = "run_shell_command"
             "default",
             {},
             "write_file",
-            "approval=default does not allow write_file; allow file_write, or use another approval mode",
+            "`approval='default'` does not allow write_file; "
+            "use `permissions.file_write='allow'` or another approval mode",
         ),
         ("auto_edit", {}, "write_file", None),
         (
             "auto_edit",
             {},
             "save_memory",
-            "approval=auto_edit does not allow save_memory; add save_memory to allow_tools, "
-            "or use another approval mode",
+            "`approval='auto_edit'` does not allow save_memory; "
+            "use `permissions.allow_tools=['save_memory']` or another approval mode",
         ),
         ("yolo", {}, SHELL, None),
-        ("plan", {}, "write_file", "approval=plan does not allow write_file"),
-        ("plan", {"file_write": "allow"}, "write_file", "approval=plan does not allow write_file"),
-        ("plan", {"allow_tools": (SHELL,)}, SHELL, f"approval=plan does not allow {SHELL}"),
+        ("plan", {}, "write_file", "`approval='plan'` does not allow write_file"),
+        ("plan", {"file_write": "allow"}, "write_file", "`approval='plan'` does not allow write_file"),
+        ("plan", {"allow_tools": (SHELL,)}, SHELL, f"`approval='plan'` does not allow {SHELL}"),
         ("plan", {"network": "allow"}, "web_fetch", None),
         ("plan", {"allow_tools": ("web_fetch",)}, "web_fetch", None),
         ("default", {"file_write": "allow"}, "write_file", None),
@@ -58,18 +59,19 @@ SHELL = "run_shell_command"
             SHELL,
             "shell needs permission, but a headless run cannot ask for it",
         ),
-        ("yolo", {"deny_tools": ("glob",)}, "glob", "glob is in deny_tools"),
-        ("yolo", {"deny_tools": ("search_file_content",)}, "grep_search", "grep_search is in deny_tools"),
-        ("yolo", {"only_tools": ("glob",)}, "read_file", "read_file is not in only_tools"),
+        ("yolo", {"deny_tools": ("glob",)}, "glob", "glob is in `deny_tools`"),
+        ("yolo", {"deny_tools": ("search_file_content",)}, "grep_search", "grep_search is in `deny_tools`"),
+        ("yolo", {"only_tools": ("glob",)}, "read_file", "read_file is not in `only_tools`"),
         ("yolo", {"only_tools": ("grep_search",)}, "search_file_content", None),
         ("yolo", {"mcp": "deny"}, "mcp_lab_mark", "mcp is denied by the permissions of this run"),
-        ("yolo", {"deny_servers": ("lab",)}, "mcp_lab_mark", "the MCP server lab is in deny_servers"),
+        ("yolo", {"deny_servers": ("lab",)}, "mcp_lab_mark", "the MCP server lab is in `deny_servers`"),
         ("default", {"allow_servers": ("lab",)}, "mcp_lab_mark", None),
         (
             "default",
             {},
             "mcp_lab_mark",
-            "approval=default does not allow mcp_lab_mark; allow mcp, or use another approval mode",
+            "`approval='default'` does not allow mcp_lab_mark; "
+            "use `permissions.mcp='allow'` or another approval mode",
         ),
         ("default", {}, "no_such_tool", None),
         ("yolo", {}, "ask_user", "ask_user needs a user who answers, but a headless run has no user"),
@@ -90,7 +92,7 @@ def test_the_reason_for_a_tool(
     assert Verdicts(approval, Permissions(**permissions), ("lab",)).why_not(tool, {}) == reason
 
 
-_PART = "a part of the command is not in allow_commands"
+_PART = "a part of the command is not in `allow_commands`"
 _REDIRECTS = "the command redirects its input or output, but file_write is not allowed"
 
 
@@ -101,10 +103,10 @@ _REDIRECTS = "the command redirects its input or output, but file_write is not a
         ("default", {"allow_commands": ("git status ",)}, "git status > x", _REDIRECTS),
         ("default", {"allow_commands": ("git status",)}, "ls > x", _PART),
         ("auto_edit", {"allow_commands": ("git status",)}, "ls", _PART),
-        ("plan", {"allow_commands": ("ls",)}, "ls", f"approval=plan does not allow {SHELL}"),
+        ("plan", {"allow_commands": ("ls",)}, "ls", f"`approval='plan'` does not allow {SHELL}"),
         ("yolo", {"allow_commands": ("ls",)}, "rm x", None),
-        ("yolo", {"deny_commands": ("rm ",)}, "ls; rm x", "'rm ' is in deny_commands"),
-        ("default", {"shell": "allow", "deny_commands": ("rm",)}, "rm x", "'rm' is in deny_commands"),
+        ("yolo", {"deny_commands": ("rm ",)}, "ls; rm x", "'rm ' is in `deny_commands`"),
+        ("default", {"shell": "allow", "deny_commands": ("rm",)}, "rm x", "'rm' is in `deny_commands`"),
         ("default", {"shell": "allow", "file_write": "deny"}, "ls > x", _REDIRECTS),
         ("default", {"shell": "allow"}, "ls > x", None),
         ("default", {"shell": "allow", "allow_commands": ("ls",)}, "rm x", None),
@@ -148,45 +150,45 @@ def test_no_call_raises(
         ({"shell": "allow", "deny_tools": ("glob",), "allow_tools": ("read_file",)}, []),
         (
             {"allow_tools": ("glob",), "deny_tools": ("glob",)},
-            ["glob is both in allow_tools and in deny_tools"],
+            ["glob is both in `allow_tools` and in `deny_tools`"],
         ),
         (
             {"allow_tools": ("replace",), "file_write": "ask"},
-            ["replace is in allow_tools, but file_write is ask"],
+            ["replace is in `allow_tools`, but file_write is ask"],
         ),
         (
             {"allow_tools": ("glob",), "only_tools": ("ls",)},
-            ["glob is in allow_tools, but not in only_tools"],
+            ["glob is in `allow_tools`, but not in `only_tools`"],
         ),
-        ({"allow_tools": ("mcp_a_b",), "mcp": "deny"}, ["mcp_a_b is in allow_tools, but mcp is deny"]),
+        ({"allow_tools": ("mcp_a_b",), "mcp": "deny"}, ["mcp_a_b is in `allow_tools`, but mcp is deny"]),
         (
             {"allow_tools": ("mcp_a_b",), "deny_servers": ("a",)},
-            ["mcp_a_b is in allow_tools, but its server a is in deny_servers"],
+            ["mcp_a_b is in `allow_tools`, but its server a is in `deny_servers`"],
         ),
         (
             {"only_tools": ("glob",), "deny_tools": ("glob",)},
-            ["glob is both in only_tools and in deny_tools"],
+            ["glob is both in `only_tools` and in `deny_tools`"],
         ),
         (
             {"allow_commands": ("ls",), "shell": "deny"},
-            ["allow_commands names shell commands, but shell is deny"],
+            ["`allow_commands` names shell commands, but shell is deny"],
         ),
         (
             {"allow_commands": ("ls",), "deny_tools": (SHELL,)},
-            [f"allow_commands names shell commands, but {SHELL} is in deny_tools"],
+            [f"`allow_commands` names shell commands, but {SHELL} is in `deny_tools`"],
         ),
         (
             {"allow_commands": ("ls",), "only_tools": ("glob",)},
-            [f"allow_commands names shell commands, but {SHELL} is not in only_tools"],
+            [f"`allow_commands` names shell commands, but {SHELL} is not in `only_tools`"],
         ),
         (
             {"allow_commands": ("ls", "rm"), "deny_commands": ("ls",)},
-            ["'ls' is both in allow_commands and in"],
+            ["'ls' is both in `allow_commands` and in"],
         ),
-        ({"allow_servers": ("a",), "mcp": "deny"}, ["allow_servers names MCP servers, but mcp is deny"]),
+        ({"allow_servers": ("a",), "mcp": "deny"}, ["`allow_servers` names MCP servers, but mcp is deny"]),
         (
             {"allow_servers": ("a",), "deny_servers": ("a",)},
-            ["a is both in allow_servers and in deny_servers"],
+            ["a is both in `allow_servers` and in `deny_servers`"],
         ),
     ],
 )
@@ -215,7 +217,7 @@ def test_a_misspelled_deny_is_reported(tool: str, meant: str | None) -> None:
     """
     reported = list(misspelled_tools(Permissions(deny_tools=(tool,))))
     assert reported == (
-        [f"deny_tools names {tool}, which is not a tool; did you mean {meant}?"] if meant else []
+        [f"`deny_tools` names {tool}, which is not a tool; did you mean {meant}?"] if meant else []
     )
 
 

@@ -304,10 +304,15 @@ def test_no_server_is_trusted() -> None:
     ("permissions", "tool", "command", "answer"),
     [
         ({"shell": "ask"}, SHELL, "ls", None),
-        ({"shell": "ask", "allow_commands": ("ls",)}, SHELL, "ls -l", (True, "'ls' is in allow_commands")),
+        ({"shell": "ask", "allow_commands": ("ls",)}, SHELL, "ls -l", (True, "'ls' is in `allow_commands`")),
         ({"shell": "ask", "allow_commands": ("ls",)}, SHELL, "ls; rm x", None),
-        ({"shell": "ask", "deny_commands": ("rm",)}, SHELL, "ls; rm x", (False, "'rm' is in deny_commands")),
-        ({"deny_commands": ("rm",)}, SHELL, "rm x", (False, "'rm' is in deny_commands")),
+        (
+            {"shell": "ask", "deny_commands": ("rm",)},
+            SHELL,
+            "ls; rm x",
+            (False, "'rm' is in `deny_commands`"),
+        ),
+        ({"deny_commands": ("rm",)}, SHELL, "rm x", (False, "'rm' is in `deny_commands`")),
         ({"deny_commands": ("rm",)}, SHELL, "alarm", None),
         (
             {"allow_commands": ("ls",)},
@@ -321,24 +326,24 @@ def test_no_server_is_trusted() -> None:
             {"file_write": "ask", "allow_tools": ("write_file",)},
             "write_file",
             None,
-            (True, "write_file is in allow_tools"),
+            (True, "write_file is in `allow_tools`"),
         ),
         ({"file_write": "allow", "allow_tools": ("write_file",)}, "write_file", None, None),
         (
             {"mcp": "ask", "allow_servers": ("lab",)},
             "mcp_lab_a",
             None,
-            (True, "the MCP server lab is in allow_servers"),
+            (True, "the MCP server lab is in `allow_servers`"),
         ),
         ({"mcp": "ask", "allow_servers": ("lab",)}, "mcp_other_a", None, None),
         (
             {"mcp": "ask", "deny_servers": ("lab",)},
             "mcp_lab_a",
             None,
-            (False, "the MCP server lab is in deny_servers"),
+            (False, "the MCP server lab is in `deny_servers`"),
         ),
-        ({"deny_tools": ("glob",)}, "glob", None, (False, "glob is in deny_tools")),
-        ({"only_tools": ("glob",)}, "write_file", None, (False, "write_file is not in only_tools")),
+        ({"deny_tools": ("glob",)}, "glob", None, (False, "glob is in `deny_tools`")),
+        ({"only_tools": ("glob",)}, "write_file", None, (False, "write_file is not in `only_tools`")),
         ({"network": "deny"}, "web_fetch", None, (False, "network is denied by the permissions of this run")),
         (
             {},
@@ -373,7 +378,7 @@ def test_plan_mode_denies_shells_without_asking() -> None:
     A web page may be asked for.
     """
     verdicts = Verdicts("plan", Permissions(shell="ask", network="ask"), warm=True, asks=True)
-    assert verdicts.answer(SHELL, "ls") == Answer(False, f"approval=plan does not allow {SHELL}")
+    assert verdicts.answer(SHELL, "ls") == Answer(False, f"`approval='plan'` does not allow {SHELL}")
     assert verdicts.answer("web_fetch") is None
 
 

@@ -91,7 +91,7 @@ def test_invalid_text_is_reported_with_its_position(tmp_path: Path, data: bytes,
     file.write_bytes(data)
     with pytest.raises(PromptProblem, match=message) as caught:
         read_instructions(str(file))
-    assert str(caught.value).startswith(f"instructions: {file} ")
+    assert str(caught.value).startswith(f"`instructions`: {file} ")
     assert caught.value.kind == "bad_option"
 
 

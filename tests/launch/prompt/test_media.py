@@ -114,15 +114,15 @@ def test_the_content_decides_the_type(
         ("images", "a.png", b"no picture", "is not a PNG image: it contains text"),
         ("images", "a.png", JPEG, "is not a PNG image: it contains a JPEG image"),
         ("files", "a.png", b"\0\1\2", "is not a PNG image: it contains an unsupported type"),
-        ("images", "a.txt", b"hello", "contains text; the option images accepts png, jpg"),
-        ("images", "a.svg", b"<svg/>", "contains text; the option images accepts"),
-        ("images", "a.mp4", MP4, "contains an MP4 video; the option images accepts"),
-        ("videos", "a.png", PNG, "contains a PNG image; the option videos accepts mp4"),
+        ("images", "a.txt", b"hello", "contains text; the option `images` accepts png, jpg"),
+        ("images", "a.svg", b"<svg/>", "contains text; the option `images` accepts"),
+        ("images", "a.mp4", MP4, "contains an MP4 video; the option `images` accepts"),
+        ("videos", "a.png", PNG, "contains a PNG image; the option `videos` accepts mp4"),
         (
             "videos",
             "a.avi",
             b"RIFF\1\2\3\4AVI LIST\0",
-            "contains an unsupported type; the option videos accepts mp4, mov",
+            "contains an unsupported type; the option `videos` accepts mp4, mov",
         ),
         ("files", "a.zip", b"PK\3\4\0\0", "cannot be sent: .* it contains NUL bytes"),
         ("files", "a.txt", b"caf\xe9", r"it is not UTF-8 \(byte 4\)"),
@@ -141,7 +141,7 @@ def test_a_file_that_cannot_be_sent_is_refused(
     fields: dict[str, Any] = {option: (path,)}
     with pytest.raises(PromptProblem, match=message) as caught:
         list(read_media(Options(**fields)))
-    assert str(caught.value).startswith(f"{option}: {path} ")
+    assert str(caught.value).startswith(f"`{option}`: {path} ")
     assert caught.value.kind == "bad_option"
 
 
@@ -391,7 +391,7 @@ def test_no_copy_is_left_if_the_caller_leaves(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"images": ("cat.png",), "files": ("bad.zip",)}, "files: .* cannot be sent"),
+        ({"images": ("cat.png",), "files": ("bad.zip",)}, "`files`: .* cannot be sent"),
         ({"images": ("cat.png",), "gemini": "no/such/gemini"}, "no/such/gemini"),
         ({"images": ("cat.png",), "template": "{{nobody}}"}, "unknown names: {{nobody}}"),
     ],

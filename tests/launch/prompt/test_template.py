@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from geminids.launch.errors import PromptProblem
 from geminids.launch.prompt.compose import KNOWN_NAMES, fill_template
+from geminids.options.flag_names import with_flags
 
 VALUES = {
     "agentId": "a1",
@@ -77,7 +78,7 @@ def test_an_unknown_name_is_reported_with_the_nearest_known_names() -> None:
     nearest first."""
     with pytest.raises(PromptProblem) as caught:
         fill_template("{{tenant.nmae}} {{x.y}} {{x.y}} {{agentId}} {{prompt}}", "hi", VALUES)
-    assert str(caught.value) == "template: unknown names: {{tenant.nmae}}, {{x.y}}"
+    assert str(caught.value) == "`template`: unknown names: {{tenant.nmae}}, {{x.y}}"
     assert caught.value.hint.startswith("Known names: {{tenant.name}}, ")
     assert all(f"{{{{{name}}}}}" in caught.value.hint for name in (*VALUES, "prompt"))
     assert caught.value.kind == "bad_option"
@@ -85,12 +86,13 @@ def test_an_unknown_name_is_reported_with_the_nearest_known_names() -> None:
 
 @pytest.mark.parametrize("name", KNOWN_NAMES)
 def test_a_known_name_without_a_value_is_reported(name: str) -> None:
-    """A known name without a value is reported with the flag that sets it, not as a misspelled
+    """A known name without a value is reported with the option that sets it, not as a misspelled
     name."""
     with pytest.raises(PromptProblem) as caught:
         fill_template(f"{{{{{name}}}}} {{{{prompt}}}}", "hi", {})
-    assert str(caught.value) == f"template: no value for {{{{{name}}}}}"
-    assert f"--var {name}=" in caught.value.hint
+    assert str(caught.value) == f"`template`: no value for {{{{{name}}}}}"
+    assert f"`variables={{{name!r}: '…'}}`" in caught.value.hint
+    assert f"`--var {name}=…`" in with_flags(caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -88,34 +88,34 @@ def test_a_bad_cwd_is_refused(place: Path, cwd: str, flags: tuple[str, ...], wor
 @pytest.mark.parametrize(
     ("flag", "path", "words"),
     [
-        ("--instructions", "not utf-8", ("instructions", "UTF-8")),
+        ("--instructions", "not utf-8", ("--instructions: ", "UTF-8")),
         *(
             pytest.param(flag, path, words, marks=pytest.mark.deep)
             for flag, path, words in [
-                ("--instructions", "not there", ("instructions", "does not exist")),
-                ("--instructions", "work", ("instructions", "is a folder")),
-                ("--instructions", "fifo", ("instructions", "not a regular file")),
-                ("--instructions", "50 MB", ("instructions", "bytes")),
-                ("--file", "not there", ("files", "does not exist")),
-                ("--image", "../up/no such 'picture\"\n.png", ("images", "does not exist")),
-                ("--image", "a file", ("images",)),
-                ("--image", "fifo", ("images", "not a regular file")),
-                ("--video", "work", ("videos", "is a folder")),
-                ("--include-dir", "not there", ("include_dirs", "does not exist")),
-                ("--include-dir", "a file", ("include_dirs", "not a folder")),
-                ("--env-file", "not there", ("env_file", "does not exist")),
-                ("--env-file", "work", ("env_file", "is a folder")),
-                ("--env-file", "broken.env", ("env_file", "line 2")),
-                ("--env-file", "not utf-8", ("env_file",)),
-                ("--system-prompt", "not there", ("system_prompt", "does not exist")),
-                ("--skill", "not there", ("skills", "does not exist")),
+                ("--instructions", "not there", ("--instructions: ", "does not exist")),
+                ("--instructions", "work", ("--instructions: ", "is a folder")),
+                ("--instructions", "fifo", ("--instructions: ", "not a regular file")),
+                ("--instructions", "50 MB", ("--instructions: ", "bytes")),
+                ("--file", "not there", ("--file: ", "does not exist")),
+                ("--image", "../up/no such 'picture\"\n.png", ("--image: ", "does not exist")),
+                ("--image", "a file", ("--image: ",)),
+                ("--image", "fifo", ("--image: ", "not a regular file")),
+                ("--video", "work", ("--video: ", "is a folder")),
+                ("--include-dir", "not there", ("--include-dir: ", "does not exist")),
+                ("--include-dir", "a file", ("--include-dir: ", "not a folder")),
+                ("--env-file", "not there", ("--env-file: ", "does not exist")),
+                ("--env-file", "work", ("--env-file: ", "is a folder")),
+                ("--env-file", "broken.env", ("--env-file: ", "line 2")),
+                ("--env-file", "not utf-8", ("--env-file: ",)),
+                ("--system-prompt", "not there", ("--system-prompt: ", "does not exist")),
+                ("--skill", "not there", ("--skill: ", "does not exist")),
             ]
         ),
     ],
 )
 def test_a_bad_file_is_refused(place: Path, flag: str, path: str, words: tuple[str, ...]) -> None:
     """Instructions, media, folders, env files and skills that are missing, of the wrong kind, not
-    text or too big are refused. The message does not quote their content."""
+    text or too big are refused. The message names the flag and does not quote their content."""
     done = _run(place, f"{flag}={place / path}")
     _assert_refused(place, done, *words)
     assert "secret-words" not in done.stderr

@@ -101,7 +101,7 @@ def test_a_shared_budget_is_refused(world: Any, google: Any) -> None:
         failure = events[-1].failure
         assert failure is not None
         assert failure.kind == "bad_option"
-        assert "budget needs the gateway" in failure.message
+        assert "`budget` needs the gateway" in failure.message
         assert "gateway" in failure.hint
         assert select_events(events, Started) == []
     assert_nothing_happened(world, google)

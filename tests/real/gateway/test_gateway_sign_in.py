@@ -256,6 +256,6 @@ def test_an_unroutable_sign_in_with_a_limit_is_refused(world: Any, name: str, li
     assert failure is not None
     (option,) = limit
     assert (failure.kind, google.connections, select_events(events, Started)) == ("bad_option", 0, [])
-    assert f"{option} needs the gateway" in failure.message
+    assert f"`{option}` needs the gateway" in failure.message
     assert reason in failure.message
     assert failure.hint

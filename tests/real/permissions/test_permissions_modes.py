@@ -104,11 +104,11 @@ def make_fake_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         (
             {"permissions": Permissions(shell="deny", allow_tools=("run_shell_command",))},
-            "run_shell_command is in allow_tools, but shell is deny",
+            "run_shell_command is in `allow_tools`, but shell is deny",
         ),
         (
             {"permissions": Permissions(allow_commands=("rm",), deny_commands=("rm",))},
-            "'rm' is both in allow_commands and in deny_commands",
+            "'rm' is both in `allow_commands` and in `deny_commands`",
         ),
         (
             {"permissions": Permissions(deny_commands=("x" * 3000,))},

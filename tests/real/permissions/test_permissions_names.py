@@ -75,7 +75,7 @@ def test_only_commands_with_an_allowed_prefix_run(world: Any) -> None:
     )
     assert _statuses(action_run) == {**dict.fromkeys(allowed, "ok"), **dict.fromkeys(NOT_ALLOWED, "denied")}
     assert not (world.cwd / MADE_FILE).exists()
-    assert "a part of the command is not in allow_commands" in action_run.why("and")
+    assert "a part of the command is not in `allow_commands`" in action_run.why("and")
     assert "the command redirects its input or output, but file_write is not allowed" in action_run.why(
         "redirection"
     )
@@ -131,7 +131,7 @@ def test_a_denied_command_is_not_run(world: Any, approval: str, permissions: Per
     action_run = _run_commands(world, {**allowed, **DENIED}, approval=approval, permissions=permissions)
     assert _statuses(action_run) == {**dict.fromkeys(allowed, "ok"), **dict.fromkeys(DENIED, "denied")}
     assert not (world.cwd / MADE_FILE).exists()
-    assert "is in deny_commands" in action_run.why("sh -c")
+    assert "is in `deny_commands`" in action_run.why("sh -c")
 
 
 @pytest.mark.deep

@@ -211,7 +211,7 @@ def test_a_chat_in_a_pipe(world: Any) -> None:
     done = _run_in_pipe(world, stdin)
     assert done.stdout == "One.\nTwo.\n"
     assert not (world.cwd / "once.txt").exists()
-    assert f"denied {_TOUCH_COMMAND}: approval=default" in done.stderr
+    assert f"denied {_TOUCH_COMMAND}: `--approval default`" in done.stderr
     assert "unknown command /nonesuch" in done.stderr
     assert re.search(r"session \S{36}; geminids chat --resume \S{36}\n", done.stderr)
     assert world.gateway.requests[1].last_user_text == "make a \nfile"

@@ -94,7 +94,7 @@ def test_a_denied_command_names_its_rule(make_world: Any) -> None:
     events = anyio.run(ask)
     first, second = (event for event in events if isinstance(event, ToolFinished))
     assert (first.input, first.status) == (denied, "denied")
-    assert (first.error or "").startswith("'rm' is in deny_commands (Gemini CLI: ")
+    assert (first.error or "").startswith("'rm' is in `deny_commands` (Gemini CLI: ")
     assert (second.input, second.status) == (outside, "failed")
     assert (second.error or "").startswith("Path not in workspace")
     assert not [event for event in events if isinstance(event, Notice) and event.code == "protocol"]

@@ -108,7 +108,7 @@ def test_an_invalid_price_table_is_refused(tmp_path: Path) -> None:
     """An invalid price table is refused before the start, and the error names the option."""
     file = tmp_path / "prices.toml"
     file.write_text("not a table")
-    with pytest.raises(Refused, match=r"prices: .*prices\.toml"):
+    with pytest.raises(Refused, match=r"`prices`: .*prices\.toml"):
         check_prices(Options(prices=str(file)))
     check_prices(Options())
 

@@ -89,7 +89,10 @@ def _load(entry: EntryPoint) -> AgentAdapter:
         adapter = loaded() if isinstance(loaded, type) else loaded
     except (Exception, SystemExit) as error:
         why = describe_error(error)
-        raise GeminidsError(f"cannot load the adapter {entry.name!r} ({entry.value}): {why}") from error
+        raise GeminidsError(
+            f"cannot load the adapter {entry.name!r} ({entry.value}): {why}",
+            hint="Repair or uninstall the package that has this entry point.",
+        ) from error
     if not _is_adapter(adapter):
         raise GeminidsError(
             f"the entry point {entry.name!r} ({entry.value}) is not an adapter", hint=_ADAPTER_HINT

@@ -19,6 +19,7 @@ from geminids.cli.shared.signals import HungUp, Interrupts
 from geminids.events.cost import Cost
 from geminids.events.encoding import encode_json
 from geminids.events.model import Event, Finished, Notice, Usage
+from geminids.options.flag_names import with_flags
 from geminids.outcome import EXIT_CODES, Failure, Outcome
 from geminids.run.result import Result
 from geminids.views.sanitize import one_line
@@ -129,11 +130,11 @@ def _warn(events: list[Event] | tuple[Event, ...]) -> None:
     """Print to stderr the warnings and the denied permission requests in these events."""
     for event in events:
         if isinstance(event, Notice) and event.level in ("warning", "error") and event.code != "retry":
-            click.echo(f"geminids: {one_line(event.message)}", err=True)
+            click.echo(f"geminids: {one_line(with_flags(event.message))}", err=True)
         elif isinstance(event, Finished):
             for decision in event.decisions:
                 if decision.decision == "deny":
-                    why = one_line(decision.reason or "there was no user to ask")
+                    why = one_line(with_flags(decision.reason or "there was no user to ask"))
                     click.echo(f"geminids: denied {one_line(decision.what)}: {why}", err=True)
 
 

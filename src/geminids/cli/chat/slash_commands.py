@@ -15,6 +15,7 @@ from geminids.cli.sessions.lookup import open_session
 from geminids.cli.shared.output_file import check_output_path, write_output
 from geminids.errors import GeminidsError
 from geminids.events.model import Thought
+from geminids.options.flag_names import with_flags
 from geminids.views.sanitize import one_line
 from geminids.views.terminal import chat_history
 from geminids.views.terminal.footer import resume_command_line
@@ -100,7 +101,7 @@ class Commands:
             return list(method(rest))
         except GeminidsError as error:
             message = f"{error.message}. {error.hint}" if error.hint else error.message
-            return [Text(one_line(message, 1000), "yellow")]
+            return [Text(one_line(with_flags(message), 1000), "yellow")]
 
     def _do_help(self, rest: str) -> Iterator[Text]:
         width = max(map(len, _HELP)) + 2

@@ -19,6 +19,7 @@ from geminids.launch.gateway_env import PLACEHOLDER
 from geminids.launch.prepare import prepare
 from geminids.launch.write import write
 from geminids.options import Options
+from geminids.options.flag_names import with_flags
 from geminids.process.hardening import protect_command
 from geminids.run.session_claim import Claim
 from geminids.views.sanitize import one_line
@@ -96,7 +97,7 @@ def _import_chat(thread: ChatThread, interrupts: Interrupts, as_json: bool) -> T
 
 def _print_notices(thread: ChatThread) -> None:
     while not thread.notices.empty():
-        click.echo(f"geminids: {one_line(thread.notices.get().message)}", err=True)
+        click.echo(f"geminids: {one_line(with_flags(thread.notices.get().message))}", err=True)
 
 
 def _is_terminal(stream: Any) -> bool:

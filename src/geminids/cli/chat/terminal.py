@@ -22,6 +22,7 @@ from geminids.config.paths import Places
 from geminids.errors import SessionError
 from geminids.events.model import Thought
 from geminids.options import Options
+from geminids.options.flag_names import with_flags
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
 from geminids.sessions.transcript import entries
@@ -189,7 +190,7 @@ def _intro(options: Options) -> Iterator[Text]:
         session = open_session(options.resume, options.cwd, str(options.home))
         yield from last_exchange(entries(session.messages))
     except SessionError as error:
-        yield Text(error.message, "yellow")
+        yield Text(with_flags(error.message), "yellow")
     yield Text(f"continuing session {options.resume} in a new session with the same conversation", "dim")
 
 

@@ -170,7 +170,10 @@ class _InputFile:
         try:
             return self._source.read1(size)
         except OSError as error:
-            raise GeminidsError(f"cannot read {_display_name(self._file)}: {error.strerror}") from None
+            raise GeminidsError(
+                f"cannot read {_display_name(self._file)}: {error.strerror}",
+                hint="Check the path and the permissions of the file.",
+            ) from None
 
 
 def _unknown_format(file: str, head: bytes) -> GeminidsError:

@@ -14,6 +14,7 @@ import msgspec
 from geminids.config.loader import load_options
 from geminids.errors import OptionsError
 from geminids.options import Options
+from geminids.options.flag_names import error_text, with_flags
 
 if TYPE_CHECKING:
     from geminids.doctor import Check
@@ -81,16 +82,17 @@ def doctor(
     checks = anyio.run(check_all)
     reported = {check.code for check in checks if check.level == "error"}
     unreported = [name for name, _ in problem.problems if name not in reported] if problem else []
-    if unreported and "options" not in reported:
+    if problem and unreported and "options" not in reported:
         checks = (
             Check(
                 "options",
                 "error",
-                str(problem),
-                "A run would not start: correct the options that this message names.",
+                error_text(problem),
+                "A run would not start with these options: correct them.",
             ),
             *checks,
         )
+    checks = tuple(map(_with_flags, checks))
     ok = would_work(checks)
     if as_json:
         _print_json(ok, checks)
@@ -99,6 +101,11 @@ def doctor(
         if _may_ask() and any(check.code == "orphans" and check.level == "warning" for check in checks):
             _offer_to_end_orphans()
     return 0 if ok else 1
+
+
+def _with_flags(check: Check) -> Check:
+    hint = None if check.hint is None else with_flags(check.hint)
+    return msgspec.structs.replace(check, detail=with_flags(check.detail), hint=hint)
 
 
 def _print_json(ok: bool, checks: Sequence[Check]) -> None:

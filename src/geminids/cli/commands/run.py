@@ -31,7 +31,35 @@ __all__ = ["check_format_flags", "run"]
 _OUTPUTS = ("pretty", "text", "events", *sorted(DIALECTS))
 
 
-@click.command(cls=GroupedCommand, context_settings={"max_content_width": 110})
+# The flags that `--help` lists first.
+_COMMON = (
+    "--model",
+    "--cwd",
+    "--file",
+    "--resume",
+    "--approval",
+    "--allow",
+    "--max-budget",
+    "--timeout",
+    "--offline",
+    "--output",
+)
+_NOTES = (
+    "PROMPT is text, or - to read it from stdin; it is optional with --template.",
+    "A flag whose value ends in ... can be repeated. Tools, servers and capabilities can also be separated by "
+    "commas. Each switch has a --no- form. Without a flag, a value comes from an environment variable "
+    "(GEMINIDS_MODEL), the project's geminids.toml, your config.toml, or the default: see geminids config list.",
+)
+
+
+@click.command(
+    cls=GroupedCommand,
+    common=_COMMON,
+    notes=_NOTES,
+    epilog="Exit codes: 0 success, 1 failed, 2 bad usage, 3 --strict failed, 4 max turns or over budget, "
+    "124 timed out, 127 no CLI, 130 interrupted.",
+    context_settings={"max_content_width": 110},
+)
 @click.argument("prompt", required=False)
 @field_flags
 @own_flag(
@@ -77,15 +105,11 @@ def run(
 ) -> int:
     """Run the agent once.
 
-    PROMPT is text, or - to read it from stdin; it is optional with --template.
-
-    A flag whose value ends in ... can be repeated. Tools, servers and capabilities can also be
-    separated by commas. Each switch has a --no- form. Without a flag, a value comes from an
-    environment variable (GEMINIDS_MODEL), the project's geminids.toml, your config.toml, or the
-    default: see geminids config list.
-
-    Exit codes: 0 success, 1 failed, 2 bad usage, 3 --strict failed, 4 max turns or over budget,
-    124 timed out, 127 no CLI, 130 interrupted.
+    \b
+    Examples:
+      geminids run --offline "What is in this folder?"     (a script answers: no key needed)
+      geminids run --allow-command pytest "Run pytest and explain the failures"
+      geminids run --resume latest "Now fix them" --approval auto_edit
     """
     flags = parse_flags(params, continue_latest=continue_latest)
     check_format_flags(output, partial=partial, strict=strict, record_dir=record_dir)

@@ -178,7 +178,10 @@ def _signal(pid: int, number: signal.Signals, description: str) -> int:
     except ProcessLookupError:
         pass
     except OSError as error:
-        raise GeminidsError(f"cannot end process {pid}: {error.strerror}") from None
+        raise GeminidsError(
+            f"cannot end process {pid}: {error.strerror}",
+            hint=f"See whose process it is: ps -o user,args -p {pid}",
+        ) from None
     if not _wait_until_gone(pid):
         raise GeminidsError(
             f"process {pid} received {number.name}, but did not end within {_TIMEOUT:.0f} s",

@@ -112,7 +112,11 @@ def open_session(session: str, cwd: str | None, home: str) -> OpenSession:
     try:
         journal = open_journal(Path(info.file))
     except OSError as error:
-        raise SessionDamaged(f"cannot be read: {error.strerror or error}", file=info.file) from None
+        raise SessionDamaged(
+            f"cannot be read: {error.strerror or error}",
+            file=info.file,
+            hint="Check the permissions of the file.",
+        ) from None
     if journal.header is None:
         name = info.file if is_file(session) else info.id
         raise SessionDamaged(
@@ -127,7 +131,11 @@ def _readable(journal: JournalFile, info: SessionInfo) -> Iterator[StoredMessage
     try:
         yield from journal.messages
     except OSError as error:
-        raise SessionDamaged(f"cannot be read: {error.strerror or error}", file=info.file) from None
+        raise SessionDamaged(
+            f"cannot be read: {error.strerror or error}",
+            file=info.file,
+            hint="Check the permissions of the file.",
+        ) from None
 
 
 def resume_line(session_id: str, project: str | None, home: str) -> str | None:

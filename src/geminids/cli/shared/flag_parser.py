@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from geminids.config.mcp import servers_of
 from geminids.options import CAPABILITIES
+from geminids.options.flag_names import with_flags
 from geminids.options.flags import GROUPS, Field, fields
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = ["FlagOption", "GroupedCommand", "field_flags", "own_flag", "parse_flags"]
 
@@ -26,11 +31,25 @@ _COLUMN = 26
 
 
 class FlagOption(click.Option):
-    """A flag that `--help` lists in the section `group`. Its `--no-...` form is not listed."""
+    """A flag that `--help` lists in the section `group`. Its `--no-...` form is not listed.
 
-    def __init__(self, *names: Any, group: str = "", **attributes: Any) -> None:
+    A shell completes its value with `values`, or with files or folders if the metavar names them.
+    """
+
+    def __init__(self, *names: Any, group: str = "", values: Sequence[str] = (), **attributes: Any) -> None:
         super().__init__(*names, **attributes)
         self.group = group
+        self.values = values
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # imported late: only a completion needs it
+
+        names = [CompletionItem(value) for value in self.values if value.startswith(incomplete)]
+        shown = self.metavar or ""
+        kind = "dir" if "DIR" in shown else "file" if "FILE" in shown or "PATH" in shown else None
+        if names or kind is None:
+            return names or super().shell_complete(ctx, incomplete)
+        return [CompletionItem(incomplete, type=kind)]
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         record = super().get_help_record(ctx)
@@ -38,16 +57,42 @@ class FlagOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the flags in sections, one for each group."""
+    """A command whose help lists the flags in sections, one for each group.
+
+    The flags in `common` are listed first, in this order, in a section of their own. `notes` are
+    paragraphs that follow that section.
+    """
+
+    def __init__(
+        self, *args: Any, common: Sequence[str] = (), notes: Sequence[str] = (), **attributes: Any
+    ) -> None:
+        super().__init__(*args, **attributes)
+        self._common = common
+        self._notes = notes
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        common: dict[str, list[tuple[str, str]]] = {flag: [] for flag in self._common}
         by_group: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, "Output", "Other")}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
-                by_group[getattr(param, "group", "Other")].append(record)
+                is_common = common.get(max(param.opts, key=len))
+                (by_group[getattr(param, "group", "Other")] if is_common is None else is_common).append(
+                    record
+                )
+        self._write(
+            formatter, "Common options", [record for records in common.values() for record in records]
+        )
+        for note in self._notes:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(note)
         for group, records in by_group.items():
-            with formatter.section(group):
+            self._write(formatter, group, records)
+
+    def _write(self, formatter: click.HelpFormatter, title: str, records: Sequence[tuple[str, str]]) -> None:
+        if records:
+            with formatter.section(title):
                 # Pad the names to a fixed width, because click aligns each section separately.
                 formatter.write_dl(
                     [(f"{names:<{_COLUMN}}", text) for names, text in records], col_max=_COLUMN
@@ -88,6 +133,7 @@ def _options() -> list[Callable[[Any], Any]]:
                     group=field.group,
                     multiple=True,
                     metavar="CAPABILITY...",
+                    values=CAPABILITIES,
                     help=text,
                 )
                 for decision, text in _PERMISSION_FLAGS.items()
@@ -98,7 +144,11 @@ def _options() -> list[Callable[[Any], Any]]:
 def _option(field: Field) -> Callable[[Any], Any]:
     assert field.flag is not None
     names = [field.flag, *([field.short] if field.short else ())]
-    attributes: dict[str, Any] = {"help": _help(field), "metavar": field.placeholder}
+    attributes: dict[str, Any] = {
+        "help": _help(field),
+        "metavar": field.placeholder,
+        "values": field.choices,
+    }
     if field.kind in ("list", "mapping"):
         attributes |= {"multiple": True, "metavar": f"{field.placeholder}..."}
     if field.kind == "flag":
@@ -110,7 +160,7 @@ def _option(field: Field) -> Callable[[Any], Any]:
 
 
 def _help(field: Field) -> str:
-    text = field.description.replace("`", "")
+    text = with_flags(field.description).replace("`", "")
     if field.choices and not all(choice in text for choice in field.choices):
         text = f"{text}  [{'|'.join(field.choices)}]"
     if field.default not in (None, (), False, ".") and field.default != {} and field.name != "approval":
@@ -149,7 +199,17 @@ def _parse_value(field: Field, value: Any) -> Any:
         return [part for text in value for part in (text.split(",") if field.commas else [text])]
     if field.name in ("template", "schema") and value.startswith("@"):
         return _read_file(value[1:], field.flag or "")
+    if field.name == "schema" and not _may_be_json(value):
+        raise click.UsageError(
+            f"--schema: {value[:200]!r} is not a JSON Schema. To read the schema from a file, put @ before"
+            f" its name: --schema @{shlex.quote(value[:200])}"
+        )
     return value
+
+
+def _may_be_json(text: str) -> bool:
+    """Whether a value is meant as JSON, not as the name of a file."""
+    return text.lstrip().startswith(("{", "[", '"')) or text.strip() in ("true", "false", "null", "none", "")
 
 
 def _parse_pairs(flag: str, pairs: Sequence[str]) -> dict[str, str]:

@@ -55,7 +55,9 @@ def follow(
         # thread.
         os._exit(EXIT_CODES["interrupted"])
     if follower.write_error is not None:
-        raise GeminidsError(f"cannot write the output: {follower.write_error}")
+        raise GeminidsError(
+            f"cannot write the output: {follower.write_error}", hint="Check the free disk space."
+        )
     if follower.reader_gone:
         # Do not raise BrokenPipeError: click would exit with code 1.
         raise click.exceptions.Exit(141)

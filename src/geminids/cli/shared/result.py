@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from geminids.launch.errors import Refused
+from geminids.options.flag_names import with_flags
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
 
@@ -32,14 +33,14 @@ def print_failure(result: Result) -> None:
     reason = result.reason or failure.message
     # If a limit or the user ended the run, the reason says it: for example "interrupted by SIGINT".
     message = f"failed ({failure.kind}): {reason}" if result.outcome == "failed" else reason
-    click.echo(f"geminids: {message}", err=True)
+    click.echo(f"geminids: {with_flags(message)}", err=True)
     # A user who stopped the run needs no hint.
     if failure.hint and result.outcome != "interrupted":
-        click.echo(f"  {failure.hint}", err=True)
+        click.echo(f"  {with_flags(failure.hint)}", err=True)
 
 
 def print_refusal(refused: Refused) -> int:
     """Print to stderr why a run cannot start, and return the exit code."""
-    click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
-    click.echo(f"  {refused.failure.hint}", err=True)
+    click.echo(f"geminids: {refused.failure.kind}: {with_flags(refused.failure.message)}", err=True)
+    click.echo(f"  {with_flags(refused.failure.hint or '')}", err=True)
     return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)

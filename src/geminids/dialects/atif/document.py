@@ -44,7 +44,10 @@ def trajectory(
     steps = document.steps(messages)
     first = next(steps, None)
     if first is None:
-        raise SessionError(f"session {session_id} has no messages, but an ATIF document needs at least one")
+        raise SessionError(
+            f"session {session_id} has no messages, but an ATIF document needs at least one",
+            hint="Choose a session with a prompt: geminids sessions list",
+        )
     yield msgspec.json.encode({"schema_version": VERSION, "session_id": session_id})[:-1]
     yield b',"steps":[' + msgspec.json.encode(first)
     for step in steps:

@@ -30,14 +30,20 @@ def read_key(key_from: str) -> str:
         return _from_file(os.path.expanduser(place))
     if scheme == "keyring" and place:
         return _from_keyring(place)
-    raise KeyProblem("the source of the API key must be `file:PATH` or `keyring:SERVICE/USER`")
+    raise KeyProblem(
+        "the source of the API key must be `file:PATH` or `keyring:SERVICE/USER`",
+        hint="Do not pass the key itself: store it in a file or in the keyring.",
+    )
 
 
 def _from_file(path: str) -> str:
     try:
         text = _private_text(path)
     except UnicodeDecodeError:
-        raise KeyProblem(f"the key file {path} is not a text file") from None
+        raise KeyProblem(
+            f"the key file {path} is not a text file",
+            hint="Put only the API key into this file, on one line.",
+        ) from None
     except OSError as error:
         raise KeyProblem(
             f"the key file {path} cannot be read: {error.strerror or type(error).__name__}",
@@ -107,7 +113,7 @@ def _unquoted(value: str) -> str:
 def _from_keyring(place: str) -> str:
     service, slash, user = place.rpartition("/")
     if not (slash and service and user):
-        raise KeyProblem("to use a key from the keyring, write `keyring:SERVICE/USER`")
+        raise KeyProblem("the keyring needs a service and a user", hint="Write `keyring:SERVICE/USER`.")
     try:
         import keyring  # imported late: it is optional, and its import searches for backends
     except ImportError:

@@ -41,7 +41,10 @@ def load_cassette(path: str | Path) -> Cassette:
     except FileNotFoundError:
         raise GeminidsError(f"the cassette {path} does not exist", hint=_RECORD) from None
     except OSError as error:
-        raise GeminidsError(f"the cassette {path} cannot be read: {error.strerror or error}") from None
+        raise GeminidsError(
+            f"the cassette {path} cannot be read: {error.strerror or error}",
+            hint="Check the path and the permissions of the file.",
+        ) from None
     return read_cassette(data, str(path))
 
 

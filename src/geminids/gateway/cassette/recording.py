@@ -85,7 +85,7 @@ class Recording:
         if _active.setdefault(self.path, self) is not self:
             raise GeminidsError(
                 f"cannot record to {self.path}: another run or chat of this program is recording to it",
-                hint="Use another file for each run or chat, for example with `pool.chat(record=…)`.",
+                hint="Set another file with `record` for each run or chat.",
             )
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

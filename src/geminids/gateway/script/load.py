@@ -33,7 +33,11 @@ def load_script(path: str | Path) -> Script:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise ScriptError(error.strerror or str(error), where=str(path)) from None
+        raise ScriptError(
+            error.strerror or str(error),
+            where=str(path),
+            hint="Check the path and the permissions of the file.",
+        ) from None
     return read_script(data, str(path))
 
 

@@ -92,7 +92,7 @@ async def accept(
             else:
                 failing_since = None
                 tasks.start_soon(served, sock)
-    raise GeminidsError(problem)
+    raise GeminidsError(problem, hint=None)  # the handler adds the hint
 
 
 def _is_listening(listener: socket.socket, port: int) -> bool:

@@ -66,7 +66,10 @@ def add_skill(source: str, cwd: str, places: Places, *, force: bool = False) -> 
         with records_locked(places):
             target = _copy_skill(folder, name, cwd, places, force)
     except OSError as error:
-        raise GeminidsError(f"the skill in {folder} was not added: {error}") from None
+        raise GeminidsError(
+            f"the skill in {folder} was not added: {error}",
+            hint="Check the permissions of the folders, and the free disk space.",
+        ) from None
     return Added(name, target, tuple(findings))
 
 
@@ -89,7 +92,9 @@ def remove_skill(name: str, cwd: str, places: Places, *, force: bool = False) ->
             delete_record(target, places)  # first: a partly removed skill must not be trusted
             _remove(target)
     except OSError as error:
-        raise GeminidsError(f"{target} cannot be removed: {error}") from None
+        raise GeminidsError(
+            f"{target} cannot be removed: {error}", hint="Check the permissions of the folder."
+        ) from None
     return target
 
 
@@ -128,7 +133,10 @@ def _copy_skill(source: str, name: str, cwd: str, places: Places, force: bool) -
 def _check_removal(name: str, target: str, places: Places, force: bool) -> None:
     exists, record = os.path.lexists(target), record_of(target, places)
     if not exists and record is None:
-        raise GeminidsError(f"there is no skill {name!r} in {os.path.dirname(target)}")
+        raise GeminidsError(
+            f"there is no skill {name!r} in {os.path.dirname(target)}",
+            hint="Run `geminids skills list` to see the names.",
+        )
     if not exists or force:
         return
     if record is None:

@@ -106,10 +106,10 @@ def _denies(permissions: Permissions, approval: Approval, warm: bool) -> Iterato
     for why, tools in by_reason.items():
         yield Rule(tools=tuple(tools), decision="deny", priority=DENY, message=why)
     if is_denied(permissions, "mcp") or _only_built_in(permissions):
-        why = "not in only_tools" if permissions.only_tools else "mcp is not allowed"
+        why = "not in `only_tools`" if permissions.only_tools else "mcp is not allowed"
         yield _server_rule("*", "deny", message=why)
     for command in permissions.deny_commands:
-        why = "in deny_commands"
+        why = "in `deny_commands`"
         yield Rule(tools=(SHELL,), arguments=banned(command), decision="deny", priority=DENY, message=why)
     for server in permissions.deny_servers:
         yield _server_rule(server, "deny")
@@ -183,7 +183,7 @@ def _only(permissions: Permissions) -> Iterator[Rule]:
         if modes:
             shell = tool == SHELL
             yield Rule(tools=(tool,), decision="allow", priority=_ALLOW, modes=modes, redirection=shell)
-    yield Rule(tools=("*",), decision="deny", priority=REST, message="not in only_tools")
+    yield Rule(tools=("*",), decision="deny", priority=REST, message="not in `only_tools`")
 
 
 def _only_built_in(permissions: Permissions) -> bool:

@@ -165,7 +165,7 @@ class Verdicts(msgspec.Struct, frozen=True):
         if self._allowed(tool, capability, server) or self.approval in modes_of(row):
             return self._redirected(command) if isinstance(command, str) else None
         if tool == SHELL and self.permissions.allow_commands and self.approval != "plan":
-            return self._redirected(command) or "a part of the command is not in allow_commands"
+            return self._redirected(command) or "a part of the command is not in `allow_commands`"
         return self._not_in_this_mode(tool, row, capability)
 
     def answer(self, tool: str, command: str | None = None, paths: Sequence[str] = ()) -> Answer | None:
@@ -179,16 +179,16 @@ class Verdicts(msgspec.Struct, frozen=True):
 
         >>> permissions = Permissions(shell="ask", allow_commands=("ls",))
         >>> Verdicts("default", permissions, asks=True).answer("run_shell_command", "ls -l")
-        Answer(allow=True, reason="'ls' is in allow_commands")
+        Answer(allow=True, reason="'ls' is in `allow_commands`")
         """
         server = server_of(tool, self.servers)
         capability = "mcp" if server else capability_of(tool)
         if denied := self._forbidden(tool, capability, server, ""):
             return Answer(allow=False, reason=denied)
         if begin := denied_begin(command or "", self.permissions.deny_commands):
-            return Answer(allow=False, reason=f"{begin!r} is in deny_commands")
+            return Answer(allow=False, reason=f"{begin!r} is in `deny_commands`")
         if self.approval not in allowable_modes(capability):
-            return Answer(allow=False, reason=f"approval=plan does not allow {tool}")
+            return Answer(allow=False, reason=f"`approval='plan'` does not allow {tool}")
         if not capability or getattr(self.permissions, capability) != "ask" or any(map(is_build_file, paths)):
             return None
         allowed = self._allowed_by_name(tool, server, command)
@@ -197,11 +197,11 @@ class Verdicts(msgspec.Struct, frozen=True):
     def _allowed_by_name(self, tool: str, server: str | None, command: str | None) -> str | None:
         permissions = self.permissions
         if not set(known_as(tool)).isdisjoint(permissions.allow_tools):
-            return f"{tool} is in allow_tools"
+            return f"{tool} is in `allow_tools`"
         if server in permissions.allow_servers:
-            return f"the MCP server {server} is in allow_servers"
+            return f"the MCP server {server} is in `allow_servers`"
         begin = allowed_begin(command or "", permissions.allow_commands) if tool == SHELL else None
-        return f"{begin!r} is in allow_commands" if begin else None
+        return f"{begin!r} is in `allow_commands`" if begin else None
 
     def _cannot_ask(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Whether the call starts a subagent that may need permission.
@@ -231,15 +231,15 @@ class Verdicts(msgspec.Struct, frozen=True):
         permissions = without_asks(self.permissions) if self.asks else self.permissions
         names = known_as(tool)
         if not set(names).isdisjoint(permissions.deny_tools):
-            return f"{tool} is in deny_tools"
+            return f"{tool} is in `deny_tools`"
         if permissions.only_tools and set(names).isdisjoint(permissions.only_tools):
-            return f"{tool} is not in only_tools"
+            return f"{tool} is not in `only_tools`"
         if server and server in permissions.deny_servers:
-            return f"the MCP server {server} is in deny_servers"
+            return f"the MCP server {server} is in `deny_servers`"
         if capability and is_denied(permissions, capability):
             return _why_denied(capability, getattr(permissions, capability), warm=self.warm)
         begins = [begin for begin in permissions.deny_commands if begin.strip() in command]
-        return f"{begins[0]!r} is in deny_commands" if begins else None
+        return f"{begins[0]!r} is in `deny_commands`" if begins else None
 
     def _allowed(self, tool: str, capability: str | None, server: str | None) -> bool:
         permissions = self.permissions
@@ -271,9 +271,10 @@ class Verdicts(msgspec.Struct, frozen=True):
             transport = "a warm process" if self.warm else "a headless run"
             return f"{tool} needs a user who answers, but {transport} has no user"
         if self.approval == "plan":
-            return f"approval=plan does not allow {tool}"
-        remedy = f"allow {capability}" if capability else f"add {tool} to allow_tools"
-        return f"approval={self.approval} does not allow {tool}; {remedy}, or use another approval mode"
+            return f"`approval='plan'` does not allow {tool}"
+        remedy = f"{capability}='allow'" if capability else f"allow_tools=[{tool!r}]"
+        mode = f"`approval={self.approval!r}`"
+        return f"{mode} does not allow {tool}; use `permissions.{remedy}` or another approval mode"
 
 
 def fits(name: str, rule: str) -> bool:
@@ -304,12 +305,12 @@ def denied_tools(permissions: Permissions, *, warm: bool = False) -> dict[str, s
         # `invoke_agent` is allowed, do not deny the names of agents.
         kept = {name for tool in permissions.only_tools for name in known_as(tool)}
         kept.update(AGENTS if "invoke_agent" in kept else ())
-        denied |= {tool.name: "not in only_tools" for tool in BUILT_IN if tool.name not in kept}
+        denied |= {tool.name: "not in `only_tools`" for tool in BUILT_IN if tool.name not in kept}
     for capability in CAPABILITIES:
         if is_denied(permissions, capability):
             why = _why_denied(capability, getattr(permissions, capability), warm=warm)
             denied |= dict.fromkeys(tools_with(capability), why)
-    return denied | {tool: f"{tool} is in deny_tools" for tool in permissions.deny_tools}
+    return denied | {tool: f"{tool} is in `deny_tools`" for tool in permissions.deny_tools}
 
 
 def contradictions(permissions: Permissions) -> Iterator[str]:
@@ -317,30 +318,30 @@ def contradictions(permissions: Permissions) -> Iterator[str]:
     for tool in permissions.allow_tools:
         capability = capability_of(tool)
         if tool in permissions.deny_tools:
-            yield f"{tool} is both in allow_tools and in deny_tools"
+            yield f"{tool} is both in `allow_tools` and in `deny_tools`"
         elif capability and is_denied(permissions, capability):
-            yield f"{tool} is in allow_tools, but {capability} is {getattr(permissions, capability)}"
+            yield f"{tool} is in `allow_tools`, but {capability} is {getattr(permissions, capability)}"
         elif permissions.only_tools and tool not in permissions.only_tools:
-            yield f"{tool} is in allow_tools, but not in only_tools"
+            yield f"{tool} is in `allow_tools`, but not in `only_tools`"
         elif server := server_of(tool, permissions.deny_servers):
-            yield f"{tool} is in allow_tools, but its server {server} is in deny_servers"
+            yield f"{tool} is in `allow_tools`, but its server {server} is in `deny_servers`"
     for tool in permissions.only_tools:
         if tool in permissions.deny_tools:
-            yield f"{tool} is both in only_tools and in deny_tools"
+            yield f"{tool} is both in `only_tools` and in `deny_tools`"
     if permissions.allow_commands and is_denied(permissions, "shell"):
-        yield f"allow_commands names shell commands, but shell is {permissions.shell}"
+        yield f"`allow_commands` names shell commands, but shell is {permissions.shell}"
     elif permissions.allow_commands and SHELL in permissions.deny_tools:
-        yield f"allow_commands names shell commands, but {SHELL} is in deny_tools"
+        yield f"`allow_commands` names shell commands, but {SHELL} is in `deny_tools`"
     elif permissions.allow_commands and permissions.only_tools and SHELL not in permissions.only_tools:
-        yield f"allow_commands names shell commands, but {SHELL} is not in only_tools"
+        yield f"`allow_commands` names shell commands, but {SHELL} is not in `only_tools`"
     for command in permissions.allow_commands:
         if command in permissions.deny_commands:
-            yield f"{command!r} is both in allow_commands and in deny_commands"
+            yield f"{command!r} is both in `allow_commands` and in `deny_commands`"
     if permissions.allow_servers and is_denied(permissions, "mcp"):
-        yield f"allow_servers names MCP servers, but mcp is {permissions.mcp}"
+        yield f"`allow_servers` names MCP servers, but mcp is {permissions.mcp}"
     for server in permissions.allow_servers:
         if server in permissions.deny_servers:
-            yield f"{server} is both in allow_servers and in deny_servers"
+            yield f"{server} is both in `allow_servers` and in `deny_servers`"
 
 
 def misspelled_tools(permissions: Permissions) -> Iterator[str]:
@@ -352,7 +353,7 @@ def misspelled_tools(permissions: Permissions) -> Iterator[str]:
         for tool in getattr(permissions, field):
             if built_in(tool) is None and not is_mcp_name(tool):
                 for similar in get_close_matches(tool.lower(), [row.name for row in BUILT_IN], 1, 0.85):
-                    yield f"{field} names {tool}, which is not a tool; did you mean {similar}?"
+                    yield f"`{field}` names {tool}, which is not a tool; did you mean {similar}?"
 
 
 def unknown_servers(permissions: Permissions, servers: Sequence[str]) -> Iterator[str]:
@@ -365,4 +366,4 @@ def unknown_servers(permissions: Permissions, servers: Sequence[str]) -> Iterato
     for field in ("allow_servers", "deny_servers"):
         for server in getattr(permissions, field):
             if server not in servers:
-                yield f"{field} names {server}, but the MCP servers of this run are: {known}"
+                yield f"`{field}` names {server}, but the MCP servers of this run are: {known}"

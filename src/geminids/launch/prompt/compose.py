@@ -227,26 +227,26 @@ def _check(template: str, values: Mapping[str, str]) -> None:
     for name in values:
         if not _WHOLE_NAME.fullmatch(name):
             hint = "Use letters, digits, `_` and `-`, with dots between the parts of the name."
-            raise PromptProblem(f"variables: {name!r} is not a valid name", hint, "bad_option")
+            raise PromptProblem(f"`variables`: {name!r} is not a valid name", hint, "bad_option")
         if name == PROMPT:
             hint = "Use another name for that variable."
             raise PromptProblem(
-                "variables: the name {{prompt}} is reserved for the run's own prompt", hint, "bad_option"
+                "`variables`: the name {{prompt}} is reserved for the run's own prompt", hint, "bad_option"
             )
     used = names_in(template)
     missing = [name for name in used if name not in values]
     unknown = [name for name in missing if name not in KNOWN_NAMES]
     if unknown:
         known = _nearest(unknown, {*KNOWN_NAMES, *values, PROMPT})
-        hint = rf"Known names: {_listed(known)}. Define others as variables, or write \{{{{name}}}} for plain text."
-        raise PromptProblem(f"template: unknown names: {_listed(unknown)}", hint, "bad_option")
+        hint = rf"Known names: {_listed(known)}. Define others with `variables`, or write \{{{{name}}}} for plain text."
+        raise PromptProblem(f"`template`: unknown names: {_listed(unknown)}", hint, "bad_option")
     if missing:
-        hint = f"Set a variable: variables={{{missing[0]!r}: …}}, or --var {missing[0]}=…"
-        raise PromptProblem(f"template: no value for {_listed(missing)}", hint, "bad_option")
+        hint = f"Set a value for each: `variables={{{missing[0]!r}: '…'}}`"
+        raise PromptProblem(f"`template`: no value for {_listed(missing)}", hint, "bad_option")
     for name in used:
         if "\0" in values.get(name, ""):
             hint = "Remove the NUL characters from the value."
-            message = f"variables: the value of {name!r} contains a NUL character"
+            message = f"`variables`: the value of {name!r} contains a NUL character"
             raise PromptProblem(message, hint, "bad_option")
 
 

@@ -48,4 +48,6 @@ def _check(option: str, path: str, status: os.stat_result, limit: int) -> None:
 
 def input_file_problem(option: str, path: str, problem: str) -> PromptProblem:
     """Return a `PromptProblem` about the file `path` of an option. `problem` says what is wrong."""
-    return PromptProblem(f"{option}: {path} {problem}", "Use another file, or omit the option.", "bad_option")
+    return PromptProblem(
+        f"`{option}`: {path} {problem}", "Use another file, or omit the option.", "bad_option"
+    )

@@ -122,7 +122,7 @@ def _type_of(option: str, kind: MediaKind | None, path: str, data: bytes) -> Med
             option, path, f"is not {_described(expected)}: it contains {_described(actual)}"
         )
     if kind is not None and (actual is None or actual.kind != kind):
-        problem = f"contains {_described(actual)}; the option {option} accepts {accepted(kind)}"
+        problem = f"contains {_described(actual)}; the option `{option}` accepts {accepted(kind)}"
         raise input_file_problem(option, path, problem)
     if actual is None:
         problem = (

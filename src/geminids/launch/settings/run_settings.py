@@ -216,7 +216,7 @@ def _user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> 
     try:
         return user_policies(source, cwd, environ)
     except SettingsProblem as problem:
-        raise Refused("config", str(problem), "Fix the file, or run with home='isolated'.") from None
+        raise Refused("config", str(problem), "Fix the file, or run with `home='isolated'`.") from None
 
 
 def _policy_files(tables: Sequence[Table], user_rules: UserPolicies) -> dict[str, str]:

@@ -207,7 +207,7 @@ def check_prices(options: Options) -> None:
         try:
             spending.read_prices(options.prices)
         except GeminidsError as error:
-            raise Refused("bad_option", f"prices: {error.message}", error.hint or "") from None
+            raise Refused("bad_option", f"`prices`: {error.message}", error.hint or "") from None
 
 
 def load_prices_early(options: Options) -> None:

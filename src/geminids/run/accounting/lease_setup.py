@@ -80,7 +80,7 @@ def _read_api_key(options: Options, route: Route) -> str | None:
     try:
         return read_key(options.key_from)
     except GeminidsError as error:
-        raise GeminidsError(f"key_from: {error.message}", hint=error.hint) from None
+        raise GeminidsError(f"`key_from`: {error.message}", hint=error.hint) from None
 
 
 def _build_upstream(

@@ -83,6 +83,7 @@ def rescue(
         raise SessionDamaged(
             "contains no prompt to the model and no answer, so the CLI could not resume a copy",
             file=info.file,
+            hint="Start a new session: there is nothing to recover in this file.",
         )
     chats, owner = _destination(info, project, home, environ, places)
     known = salvaged.fields.get("projectHash")
@@ -181,7 +182,8 @@ def fork(
     if not any(message.is_resumable for message in messages):
         raise SessionError(
             f"the session {source.id} was not copied: the copy would contain no prompt to the model "
-            "and no answer, so the CLI could not resume the copy"
+            "and no answer, so the CLI could not resume the copy",
+            hint="Copy up to a later message, or start a new session.",
         )
     file = Path(source.info.file)
     header = source.header
@@ -207,7 +209,10 @@ def _up_to(source: Session, at: str | None) -> list[StoredMessage]:
     for number, message in enumerate(messages):
         if message.id == at:
             return messages[: number + 1]
-    raise SessionError(f"the session {source.id} has no message {at[:200]!r}")
+    raise SessionError(
+        f"the session {source.id} has no message {at[:200]!r}",
+        hint=f"List the message ids: geminids sessions show {source.id} --json",
+    )
 
 
 def _hash_of(info: SessionInfo) -> str:

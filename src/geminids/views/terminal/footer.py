@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from geminids.events.model import EndedProcess, Finished, Started
+from geminids.options.flag_names import with_flags
 from geminids.outcome import Failure
 from geminids.views.amounts import count, discarded, duration, money, tokens
 from geminids.views.sanitize import clean, one_line
@@ -95,13 +96,13 @@ def _models(event: Finished, facts: RunFacts) -> str:
 
 def _reason(event: Finished) -> Iterator[Text]:
     failure = event.failure
-    reason = clean(event.reason or (failure.message if failure else "")).strip()
+    reason = with_flags(clean(event.reason or (failure.message if failure else ""))).strip()
     for line in reason.splitlines()[:8]:
         yield Text(line.rstrip())
     if failure is None:
         return
     if failure.hint and event.outcome != "interrupted":
-        yield Text(f"→ {one_line(failure.hint)}", "bold")
+        yield Text(f"→ {one_line(with_flags(failure.hint))}", "bold")
     details = _details(failure)
     if details:
         yield Text(details, "dim")

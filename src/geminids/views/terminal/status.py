@@ -19,6 +19,7 @@ from geminids.events.model import (
     ToolFinished,
     ToolStarted,
 )
+from geminids.options.flag_names import with_flags
 from geminids.views.sanitize import one_line
 
 __all__ = ["RunActivity", "Status"]
@@ -151,7 +152,7 @@ class Status:
             self._retry = None
         elif event.wait_s is not None:
             # After this time, the next attempt starts or the request is sent.
-            reason = one_line(event.wait_reason or "")
+            reason = one_line(with_flags(event.wait_reason or ""))
             text = f"waiting: {reason}" if reason else "waiting for the next attempt"
             self._retry, self._wait = None, (text, now, now + event.wait_s)
 

@@ -21,6 +21,7 @@ from geminids.events.model import (
     ToolFinished,
     ToolStarted,
 )
+from geminids.options.flag_names import with_flags
 from geminids.views.amounts import duration
 from geminids.views.sanitize import clean, one_line
 from geminids.views.terminal.footer import RunFacts, footer
@@ -152,7 +153,7 @@ class TerminalView:
 
     def _remark(self, mark: str, event: Notice) -> None:
         self._below_text()
-        self._screen.paragraph(Styled(f"{mark} {one_line(event.message)}", "yellow"), indent=2)
+        self._screen.paragraph(Styled(f"{mark} {one_line(with_flags(event.message))}", "yellow"), indent=2)
 
     def _show_held_notices(self) -> None:
         notices, self._held_notices = self._held_notices, []
@@ -188,7 +189,7 @@ class TerminalView:
             indent=indent,
         )
         if event.status in ("failed", "denied"):
-            reason = _first_line(event.error or event.output or "")
+            reason = _first_line(with_flags(event.error or "") or event.output or "")
             if reason:
                 self._screen.paragraph(Styled(reason, "dim"), indent=indent + 2)
 

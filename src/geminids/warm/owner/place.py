@@ -51,12 +51,15 @@ class OwnerPlace:
         Raises `GeminidsError` if the folder cannot be used, or belongs to another user.
         """
         if not hasattr(socket, "AF_UNIX"):
-            raise GeminidsError("this system has no Unix sockets")
+            raise GeminidsError("this system has no Unix sockets", hint="Run without --warm.")
         try:
             private_dir(self.folder)
             folder_stat = os.lstat(self.folder)
         except OSError as error:
-            raise GeminidsError(f"{self.folder} cannot be used: {error.strerror}") from None
+            raise GeminidsError(
+                f"{self.folder} cannot be used: {error.strerror}",
+                hint="Set GEMINIDS_HOME to a folder of your own.",
+            ) from None
         if not stat.S_ISDIR(folder_stat.st_mode) or folder_stat.st_uid != os.getuid():
             raise GeminidsError(
                 f"{self.folder} belongs to another user",

@@ -91,7 +91,8 @@ def find_owner(place: OwnerPlace, timeout: float = _GREETING) -> Link | None:
         sock.close()
         if line:
             raise GeminidsError(
-                f"another program listens at {place.socket}, not the geminids process for warm runs"
+                f"another program listens at {place.socket}, not the geminids process for warm runs",
+                hint="End that program, or set GEMINIDS_HOME to another folder.",
             )
         return None  # the daemon has just ended
     return Link(sock, hello, peer_of(sock).pid or hello.pid)
@@ -134,7 +135,8 @@ def reach_owner(places: Places) -> Link:
         for owner in started:
             owner.returncode = owner.poll() or 0  # the daemon outlives this process: do not wait
     raise GeminidsError(
-        f"the background process for warm runs could not be started within {_START:g} s (see {place.log})"
+        f"the background process for warm runs could not be started within {_START:g} s",
+        hint=f"Read {place.log}, then try again, or run without --warm.",
     )
 
 
@@ -169,7 +171,8 @@ def start_owner(place: OwnerPlace, places: Places) -> subprocess.Popen[bytes]:
             )
     except OSError as error:
         raise GeminidsError(
-            f"the background process for warm runs could not be started: {error.strerror or error}"
+            f"the background process for warm runs could not be started: {error.strerror or error}",
+            hint="Try again, or run without --warm.",
         ) from None
     _log.info("started the background process for warm runs: pid %d", started.pid)
     return started

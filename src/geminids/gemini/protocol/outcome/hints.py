@@ -8,9 +8,9 @@ __all__ = ["hint_for"]
 
 _HINTS: dict[FailureKind, str] = {
     "auth": "Set GEMINI_API_KEY to a valid key (or, for Vertex AI, GOOGLE_API_KEY and GOOGLE_GENAI_USE_VERTEXAI=true), "
-    "then run `geminids doctor`.",
+    "then run `geminids doctor`. To run without a key, use `offline=True`.",
     "tier_retired": "Use an API key (GEMINI_API_KEY), Vertex AI, or a Code Assist Standard or Enterprise account.",
-    "quota_minute": "Wait `retry_after` seconds, send fewer requests, or raise the quota of the key.",
+    "quota_minute": "Wait for the time that the API asks for, send fewer requests, or raise the quota of the key.",
     "quota_day": "Wait until the quota is renewed, use another model, or raise the quota of the key.",
     "model_not_found": "Use a model that the key can access; the aliases `auto`, `pro` and `flash` always work.",
     "bad_request": "Read the message, then change the request: the API would refuse the same request again.",
@@ -22,7 +22,7 @@ _HINTS: dict[FailureKind, str] = {
     "config": "Fix the settings file that the message names.",
     "sandbox": "Start the sandbox's container engine, or turn `tools.sandbox` off.",
     "tool_fatal": "Read the message: a tool failed with an error that a retry does not fix (usually a full disk).",
-    "blocked": "Word the prompt differently, or try again where the failure is retryable.",
+    "blocked": "Word the prompt differently, or try again.",
     "loop": "Word the task differently, or give the agent the tool or permission that it keeps asking for.",
     "cut_off": "Find out who ended the CLI (memory limit, supervisor, `kill`), then run again or resume.",
     "crashed": "Read the end of stderr; run `geminids doctor`, and try another release with `geminids install`.",

@@ -241,7 +241,7 @@ def loop(evidence: ProcessEvidence) -> Ending:
 
 def max_turns() -> Ending:
     """Return the ending of a run that has reached the limit `max_turns`."""
-    return Ending("max_turns", "the run took all the turns that max_turns allows")
+    return Ending("max_turns", "the run took all the turns that `max_turns` allows")
 
 
 def cut_off(evidence: ProcessEvidence, message: str) -> Ending:

@@ -182,7 +182,7 @@ def _judge_error(evidence: ProcessEvidence, code: int, message: str, data: str |
 def _judge_internal_error(evidence: ProcessEvidence, details: str) -> Ending:
     folder = _NO_FOLDER.search(details)
     if folder:
-        return failed(evidence, "bad_option", f"cwd: {folder[1]} is not an existing folder")
+        return failed(evidence, "bad_option", f"`cwd`: {folder[1]} is not an existing folder")
     if _BAD_SETTINGS.search(details):
         return failed(evidence, "config", sentence_of(details))
     return failed(
