@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geminids.errors import GeminidsError
@@ -17,9 +18,9 @@ from geminids.run.accounting.cost import load_prices_early
 from geminids.run.accounting.gateway_queue import GatewayQueue
 
 if TYPE_CHECKING:
-    from geminids.gateway.cassette.recording import Recording
     from geminids.gateway.registry import OpenLease
     from geminids.launch.prepare import Context
+    from geminids.run.accounting.lease_setup import AnsweredBy
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["DAY_BOOKED", "RunLease"]
@@ -46,13 +47,15 @@ class RunLease:
         owner_text: str = "this run",
         budgets: Sequence[BaseBudget] = (),
         shares_process: bool = False,
+        answered_by: AnsweredBy | None = None,
     ) -> None:
         """Store the settings of the lease. The lease is not open yet.
 
         `owner_text` is the name of the run in messages. `budgets` are budgets that the caller
         shares between runs. `shares_process` is True if the CLI's process also serves other chats:
         each session then gets its own token, if the sign-in permits that. Without such session
-        tokens, the whole process uses one token.
+        tokens, the whole process uses one token. `answered_by` answers the requests in place of a
+        new upstream; it belongs to another lease.
         """
         self.queue = GatewayQueue()
         self.reported_unended: set[int] = set()
@@ -68,7 +71,8 @@ class RunLease:
         self._by_session = False
         self._budgets = tuple(budgets)
         self._has_own_budgets = False
-        self._recording: Recording | None = None
+        self._answered_by = answered_by
+        self._shares_upstream = answered_by is not None
         self._key: str | None = None
         """The API key that the gateway uses. None while the lease is closed."""
 
@@ -168,8 +172,8 @@ class RunLease:
                 budgets = self._new_budgets(env, is_nested=route.is_nested)
             except GeminidsError as error:
                 raise Refused("bad_option", error.message, error.hint or "") from None
-            opened = open_gateway_lease(self._options, route, env, budgets, self.queue)
-            self._lease, self._key, self._recording = opened
+            opened = open_gateway_lease(self._options, route, env, budgets, self.queue, self._answered_by)
+            self._lease, self._key, self._answered_by = opened
         elif not self._lease.usable:
             try:
                 self._lease = self._lease.renewed()
@@ -204,12 +208,27 @@ class RunLease:
                 # Load the prices while the CLI loads; otherwise the first request would wait.
                 load_prices_early(self._options)
 
-    def close(self) -> None:
-        """End the lease. Its token is not valid any more."""
+    @property
+    def failed_recording(self) -> Path | None:
+        """Where the recording is kept if the run fails; None if no request was recorded."""
+        recording = None if self._answered_by is None else self._answered_by[1]
+        return recording.failed_path if recording is not None and recording.has_requests else None
+
+    def share_upstream(self) -> AnsweredBy | None:
+        """Return what answers the requests, so that another lease continues the same script,
+        cassette or recording. Return None if nothing must be continued."""
+        return self._answered_by if self._options.is_simulated or self._options.record is not None else None
+
+    def close(self, *, keep_recording: bool = False) -> None:
+        """End the lease. Its token is not valid any more.
+
+        If `keep_recording`, the recording becomes the cassette that the option `record` names.
+        Otherwise it is kept in another file.
+        """
         if self._lease is not None:
             self._lease.close()
-        if self._recording is not None:
-            self._recording.close()
+        if self._answered_by is not None and self._answered_by[1] is not None and not self._shares_upstream:
+            self._answered_by[1].close(keep=keep_recording)
         self.queue.close()
 
     def _new_budgets(self, env: Mapping[str, str], *, is_nested: bool) -> list[BaseBudget]:
