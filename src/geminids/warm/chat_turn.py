@@ -198,7 +198,7 @@ class _TurnStarter:
         lease = RunLease(
             msgspec.structs.replace(options, **dict.fromkeys(LIMITS)),
             budgets=self._conversation.lease.share_budgets(),
-            answered_by=self._conversation.lease.share_upstream(),
+            parent=self._conversation.lease,
         )
         starter = self._headless = RunStarter(
             self._recorder, Claim(self._recorder.run_id), lease, free=self._free

@@ -158,8 +158,8 @@ class Recording:
 
     @property
     def has_requests(self) -> bool:
-        """Whether a request was recorded."""
-        return self._written > 0
+        """Whether a request has arrived."""
+        return self._received > 0
 
     def close(self, *, keep: bool = True) -> None:
         """End the recording, and move the finished cassette to its final path. A second call has no

@@ -19,6 +19,7 @@ from geminids.run.accounting.gateway_queue import GatewayQueue
 
 if TYPE_CHECKING:
     from geminids.gateway.registry import OpenLease
+    from geminids.gateway.upstream import Upstream
     from geminids.launch.prepare import Context
     from geminids.run.accounting.lease_setup import AnsweredBy
     from geminids.spending.budget import BaseBudget
@@ -47,15 +48,16 @@ class RunLease:
         owner_text: str = "this run",
         budgets: Sequence[BaseBudget] = (),
         shares_process: bool = False,
-        answered_by: AnsweredBy | None = None,
+        parent: RunLease | None = None,
     ) -> None:
         """Store the settings of the lease. The lease is not open yet.
 
         `owner_text` is the name of the run in messages. `budgets` are budgets that the caller
         shares between runs. `shares_process` is True if the CLI's process also serves other chats:
         each session then gets its own token, if the sign-in permits that. Without such session
-        tokens, the whole process uses one token. `answered_by` answers the requests in place of a
-        new upstream; it belongs to another lease.
+        tokens, the whole process uses one token. `parent` is the
+        lease of the chat to which the run belongs; the run continues the chat's script, cassette or
+        recording.
         """
         self.queue = GatewayQueue()
         self.reported_unended: set[int] = set()
@@ -71,8 +73,10 @@ class RunLease:
         self._by_session = False
         self._budgets = tuple(budgets)
         self._has_own_budgets = False
-        self._answered_by = answered_by
-        self._shares_upstream = answered_by is not None
+        self._parent = parent
+        self._answered_by: AnsweredBy | None = None
+        self._remark_queue = self.queue
+        """The queue that gets the remarks of what answers the requests."""
         self._key: str | None = None
         """The API key that the gateway uses. None while the lease is closed."""
 
@@ -172,8 +176,9 @@ class RunLease:
                 budgets = self._new_budgets(env, is_nested=route.is_nested)
             except GeminidsError as error:
                 raise Refused("bad_option", error.message, error.hint or "") from None
-            opened = open_gateway_lease(self._options, route, env, budgets, self.queue, self._answered_by)
-            self._lease, self._key, self._answered_by = opened
+            upstream = (self._parent or self).share_upstream(route, env, self.queue)
+            opened = open_gateway_lease(self._options, route, env, budgets, self.queue, upstream)
+            self._lease, self._key = opened
         elif not self._lease.usable:
             try:
                 self._lease = self._lease.renewed()
@@ -214,10 +219,24 @@ class RunLease:
         recording = None if self._answered_by is None else self._answered_by[1]
         return recording.failed_path if recording is not None and recording.has_requests else None
 
-    def share_upstream(self) -> AnsweredBy | None:
-        """Return what answers the requests, so that another lease continues the same script,
-        cassette or recording. Return None if nothing must be continued."""
-        return self._answered_by if self._options.is_simulated or self._options.record is not None else None
+    def share_upstream(self, route: Route, env: Mapping[str, str], queue: GatewayQueue) -> Upstream | None:
+        """Return what answers the requests, so that the runs of a chat continue the same script,
+        cassette or recording. Its remarks go to `queue`.
+
+        Return None if requests are only forwarded. If there is no upstream yet, it is created now.
+        Raises `Refused` if an option has a wrong value.
+        """
+        if not self._options.is_simulated and self._options.record is None:
+            return None
+        self._remark_queue = queue
+        if self._answered_by is None:
+            # Imported late (19 ms), as in `connect`.
+            from geminids.run.accounting.lease_setup import build_upstream
+
+            self._answered_by = build_upstream(
+                self._options, route, env, lambda remark: self._remark_queue.put(remark)
+            )
+        return self._answered_by[0]
 
     def close(self, *, keep_recording: bool = False) -> None:
         """End the lease. Its token is not valid any more.
@@ -227,8 +246,9 @@ class RunLease:
         """
         if self._lease is not None:
             self._lease.close()
-        if self._answered_by is not None and self._answered_by[1] is not None and not self._shares_upstream:
-            self._answered_by[1].close(keep=keep_recording)
+        recording = None if self._answered_by is None else self._answered_by[1]
+        if recording is not None:
+            recording.close(keep=keep_recording)
         self.queue.close()
 
     def _new_budgets(self, env: Mapping[str, str], *, is_nested: bool) -> list[BaseBudget]:

@@ -6,7 +6,7 @@ object that answers the run's requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from geminids.gateway.cassette.recording import Recording
     from geminids.spending.budget import BaseBudget
 
-__all__ = ["AnsweredBy", "check_gateway_lease", "open_gateway_lease"]
+__all__ = ["AnsweredBy", "build_upstream", "check_gateway_lease", "open_gateway_lease"]
 
 AnsweredBy = tuple[Upstream, "Recording | None"]
-"""The object that answers the requests of a run, and the recording (None if nothing is recorded)."""
+"""The object that answers the requests of a run, and the recording; None if nothing is recorded."""
 
 # Shorter keys are not masked, because ordinary words may contain them (see `redact`).
 _SHORTEST = 4
@@ -46,21 +46,20 @@ def open_gateway_lease(
     env: Mapping[str, str],
     budgets: Sequence[BaseBudget],
     queue: GatewayQueue,
-    shared: AnsweredBy | None = None,
-) -> tuple[OpenLease, str | None, AnsweredBy]:
-    """Open a lease on the gateway.
+    upstream: Upstream | None = None,
+) -> tuple[OpenLease, str | None]:
+    """Open a lease on the gateway, and return it with the API key (None if there is none).
 
-    Return the lease, the API key (None if there is none), and what answers the requests. The caller
-    must close the recording at the end of the run. If `shared` is set, it answers the requests, and
-    belongs to the caller. Raises `Refused` if the lease cannot be opened.
+    `upstream` answers the requests; without it, they are forwarded to the API. Raises `Refused` if
+    the lease cannot be opened.
     """
     try:
         key = _read_api_key(options, route)
         rate_limiter = _build_rate_limiter(options, route, key)
-        answered_by = shared or _build_upstream(options, route, env, key, queue)
+        if upstream is None:
+            upstream = _forwarding(route, env, key)
     except GeminidsError as error:
         raise Refused("bad_option", error.message, error.hint or "") from None
-    upstream, recording = answered_by
     lease = Lease(
         upstream,
         queue.put,
@@ -71,10 +70,8 @@ def open_gateway_lease(
         only_models=options.only_models,
     )
     try:
-        return open_lease(lease), key, answered_by
+        return open_lease(lease), key
     except GeminidsError as error:
-        if recording is not None and shared is None:
-            recording.close(keep=False)
         raise Refused("network", error.message, error.hint or "") from None
 
 
@@ -85,11 +82,25 @@ def check_gateway_lease(options: Options, route: Route, env: Mapping[str, str]) 
     """
     try:
         key = _read_api_key(options, route)
-        _build_upstream(msgspec.structs.replace(options, record=None), route, env, key, GatewayQueue())
+        _build_upstream(msgspec.structs.replace(options, record=None), route, env, key, lambda _: None)
         if options.record is not None:
             from geminids.gateway.cassette.recording import check_record_path
 
             check_record_path(options.record, overwrite=options.overwrite)
+    except GeminidsError as error:
+        raise Refused("bad_option", error.message, error.hint or "") from None
+
+
+def build_upstream(
+    options: Options, route: Route, env: Mapping[str, str], on_message: Callable[[Remark], None]
+) -> AnsweredBy:
+    """Return the object that answers the run's requests, and the recording.
+
+    The recording is None if nothing is recorded. Otherwise the caller must close it at the end of
+    the run. `on_message` gets the remarks of both. Raises `Refused` if an option has a wrong value.
+    """
+    try:
+        return _build_upstream(options, route, env, _read_api_key(options, route), on_message)
     except GeminidsError as error:
         raise Refused("bad_option", error.message, error.hint or "") from None
 
@@ -112,17 +123,11 @@ def _build_upstream(
     route: Route,
     env: Mapping[str, str],
     key: str | None,
-    queue: GatewayQueue,
+    on_message: Callable[[Remark], None],
 ) -> AnsweredBy:
-    """Return the object that answers the run's requests, and the recording.
-
-    The recording is None if nothing is recorded. Otherwise the caller must close it at the end of
-    the run.
-    """
-
     def on_remark(text: str) -> None:
         code = "record" if options.record is not None else "replay"
-        queue.put(Remark(code=code, text=text))
+        on_message(Remark(code=code, text=text))
 
     secrets = secrets_of(env) | ({key} if key is not None and len(key) >= _SHORTEST else set())
     inner: Upstream
@@ -135,9 +140,7 @@ def _build_upstream(
         recorded = cassette.load_cassette(options.replay)
         inner = replay.Replaying(recorded, secrets=secrets, on_remark=on_remark)
     else:
-        network = read_network_settings(env)
-        credential = _credential(route, key, env, network)
-        inner = Forwarding(route.base_url or default_base_url(credential, route.api), credential, network)
+        inner = _forwarding(route, env, key)
     if options.record is None:
         return inner, None
     # Imported late (17 ms, mostly hashlib), because few runs record a cassette.
@@ -147,6 +150,12 @@ def _build_upstream(
         inner, options.record, overwrite=options.overwrite, secrets=secrets, on_remark=on_remark
     )
     return recording, recording
+
+
+def _forwarding(route: Route, env: Mapping[str, str], key: str | None) -> Forwarding:
+    network = read_network_settings(env)
+    credential = _credential(route, key, env, network)
+    return Forwarding(route.base_url or default_base_url(credential, route.api), credential, network)
 
 
 def _scripted(path: str | None) -> Upstream:
