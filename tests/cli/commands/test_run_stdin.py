@@ -115,7 +115,7 @@ def test_a_terminal_is_not_read(argv: Any) -> None:
 
 def test_a_silent_pipe_is_ignored(argv: Any) -> None:
     """If no byte arrives in half a second, the run goes on, and stderr says that stdin was ignored.
-    With `--no-stdin` nothing is said."""
+    With `--no-stdin` there is no message."""
     read, write = os.pipe()
     try:
         done = run(argv("Explain"), stdin=read)

@@ -13,7 +13,7 @@ import msgspec
 
 from geminids.launch.prompt.compose import MAX_PROMPT_BYTES, literal_prompt
 
-__all__ = ["Reading", "check_encoding", "read_prompt", "with_piped_input"]
+__all__ = ["Reading", "check_encoding", "decode_line", "read_prompt", "with_piped_input"]
 
 # Gemini CLI waits as long for the first byte (cli/src/utils/readStdin.ts).
 _FIRST_BYTE = 0.5
@@ -125,6 +125,17 @@ def _read(fd: int, reading: Reading) -> bytes:
         last = time.monotonic()
         if len(data) > MAX_PROMPT_BYTES:
             raise click.UsageError(_TOO_LONG)
+
+
+def decode_line(line: bytes, offset: int) -> str:
+    """Decode a line of stdin. `offset` is the number of bytes before it."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        byte, at = line[error.start], offset + error.start
+        raise click.UsageError(
+            f"stdin is not UTF-8: byte 0x{byte:02x} at offset {at}. Convert it, for example with iconv."
+        ) from None
 
 
 def _decode(data: bytes, encoding: str) -> str:
