@@ -268,8 +268,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     script: Annotated[
         str | None,
         Meta(
-            description="Answer model requests from this script: a file with prepared replies, in JSON; this needs no "
-            "key and no network."
+            description="Answer model requests from this script, a JSON file with prepared replies (see "
+            "`geminids gateway --help`); this needs no key and no network."
         ),
     ] = None
     gateway: Annotated[

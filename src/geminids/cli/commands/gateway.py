@@ -44,7 +44,7 @@ class _BadFile(click.ClickException):
     "--script",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Answer requests with this script: a JSON file, see below (default: a built-in demo).",
+    help="Answer requests with this script: a JSON file as above (default: a built-in demo).",
 )
 @click.option(
     "--record",
