@@ -79,7 +79,7 @@ def test_cassette_of_each_test(tmp_path: Path) -> None:
     path = tmp_path / "cassettes" / "test_theirs" / "test_it[a-b].jsonl"
     completed = run_user_tests(tmp_path, "--geminids-record")
     assert completed.returncode == 0, completed.stdout
-    assert f"record {path}\n{{'record': {str(path)!r}}}" in completed.stdout
+    assert f"record {path}\n{{'record': {str(path)!r}, 'overwrite': True}}" in completed.stdout
     assert str(path.with_name("test_two_runs.second-run.jsonl")) in completed.stdout
     assert path.parent.is_dir()
     path.touch()

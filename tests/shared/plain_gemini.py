@@ -12,8 +12,11 @@ from geminids.gemini import find
 __all__ = ["plain_gemini"]
 
 
-def plain_gemini(world: Any, *flags: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run the world's release with these flags, in the world's home and with its scripted model."""
+def plain_gemini(
+    world: Any, *flags: str, cwd: Path | None = None, data: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the world's release with these flags, in the world's home and with its scripted model.
+    `data` is piped to its stdin."""
     gemini = find(world.version, places=world.places)
     settings = world.home / ".gemini" / "settings.json"
     settings.parent.mkdir(exist_ok=True)
@@ -21,6 +24,4 @@ def plain_gemini(world: Any, *flags: str, cwd: Path | None = None) -> subprocess
     env = {**os.environ, **world.gateway.env, "HOME": str(world.home), "TMPDIR": str(world.tmp)}
     env["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
     argv = [*gemini.command(world.places), "--model=flash", *flags]
-    return subprocess.run(
-        argv, cwd=cwd or world.cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
-    )
+    return subprocess.run(argv, cwd=cwd or world.cwd, env=env, input=data, capture_output=True, timeout=120)

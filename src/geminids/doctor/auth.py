@@ -39,8 +39,9 @@ def settings(context: CheckContext) -> Check:
 def auth(context: CheckContext) -> Check:
     """Check which sign-in a run would use. No request is sent, so this does not test whether a key
     is valid."""
-    if context.options.offline:
-        return Check("auth", "skipped", "offline: the scripted model needs no sign-in")
+    if context.options.is_simulated:
+        model = "a recorded model" if context.options.replay is not None else "the scripted model"
+        return Check("auth", "skipped", f"offline: {model} needs no sign-in")
     source = context.source
     if isinstance(source, SettingsProblem):
         return Check("auth", "skipped", "not checked: the CLI's settings file cannot be read")

@@ -10,17 +10,16 @@ import msgspec
 from geminids.client import open_run
 from geminids.doctor import auth, checks
 from geminids.doctor.checks import Check, CheckContext, Level
+from geminids.errors import OptionsError
 from geminids.events.model import Notice
 from geminids.gemini import Gemini, models_of
 from geminids.gemini.protocol.outcome.hints import hint_for
-from geminids.launch.build import build_headless
 from geminids.launch.errors import Refused
-from geminids.launch.gateway_env import PLACEHOLDER
 from geminids.launch.home import SourceHome, secrets_in_files
-from geminids.launch.prepare import prepare
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.redact import Redactor, secrets_of
+from geminids.run.dry_run import plan_run
 from geminids.run.result import Result
 
 __all__ = ["Check", "Level", "check_environment", "probe_options", "would_work"]
@@ -53,19 +52,24 @@ _NEEDED_BY_PLAN = {"options", "node", "cli", "cli_version", "settings", "cwd", "
 
 
 async def check_environment(
-    options: Options, *, live: bool = False, live_timeout: float = 60.0
+    options: Options,
+    *,
+    live: bool = False,
+    live_timeout: float = 60.0,
+    problem: OptionsError | None = None,
 ) -> tuple[Check, ...]:
     """Check everything that a run with these options needs, and return the results of all checks.
 
     If `live` is true, also start a real run, for at most `live_timeout` seconds. A failed check
     does not stop the other checks. This function does not raise, and secrets in the results are
-    masked.
+    masked. `problem` is the error with which the options could not be loaded: a run would report it
+    and not start.
     """
     # Imported late (anyio): the Leadmetrics adapter imports this module before it starts the CLI.
     import anyio
 
     environ = dict(os.environ)
-    results = await anyio.to_thread.run_sync(_run_checks, options, environ)
+    results = await anyio.to_thread.run_sync(_run_checks, options, environ, problem)
     results.append(await _live(options, results, live_timeout) if live else _not_live())
     return tuple(_clean(_trust_live_run(results, options), _secrets(options, environ)))
 
@@ -75,7 +79,9 @@ def would_work(found: Iterable[Check]) -> bool:
     return all(check.level != "error" for check in found)
 
 
-def _run_checks(options: Options, environ: Mapping[str, str]) -> list[Check]:
+def _run_checks(
+    options: Options, environ: Mapping[str, str], problem: OptionsError | None = None
+) -> list[Check]:
     results: list[Check] = []
     try:
         context = CheckContext(options, environ)
@@ -88,8 +94,19 @@ def _run_checks(options: Options, environ: Mapping[str, str]) -> list[Check]:
             check = _broken(code, error)
         if check is not None:
             results.append(check)
+    _add_problem(results, problem)
     results.append(_plan(options, environ, results))
     return results
+
+
+def _add_problem(results: list[Check], problem: OptionsError | None) -> None:
+    """Add the error that a run would report when it loads its options, unless other checks report
+    the same problems."""
+    reported = {check.code for check in results if check.level == "error"}
+    if problem is None or "options" in reported or reported.issuperset(dict(problem.problems)):
+        return
+    hint = "A run would not start with these options: correct them."
+    results.insert(0, Check("options", "error", str(problem), hint))
 
 
 def _plan(options: Options, environ: Mapping[str, str], results: Sequence[Check]) -> Check:
@@ -99,10 +116,11 @@ def _plan(options: Options, environ: Mapping[str, str], results: Sequence[Check]
     if failed:
         return Check("plan", "skipped", f"not checked, because these checks failed: {', '.join(failed)}")
     try:
-        context = prepare(options, transport="headless", prompt=_PROMPT, environ=environ)
-        plan = build_headless(context, PLACEHOLDER)
+        plan = plan_run(_PROMPT, options, environ)
     except Refused as refused:
         return Check("plan", "error", refused.failure.message, refused.failure.hint)
+    except OptionsError as error:
+        return Check("plan", "error", str(error), error.hint)
     except Exception as error:
         return _broken("plan", error)
     return Check("plan", "ok", f"a run is ready to start: {plan.gemini.release.name}, home {options.home}")
@@ -124,7 +142,7 @@ async def _live(options: Options, results: Sequence[Check], timeout: float) -> C
                     retry = event
     except Exception as error:
         return _broken("live", error)
-    return _live_check(run.result, retry, offline=options.offline)
+    return _live_check(run.result, retry, offline=options.is_simulated)
 
 
 def probe_options(options: Options, timeout: float) -> Options:
@@ -136,6 +154,7 @@ def probe_options(options: Options, timeout: float) -> Options:
         approval="default",
         resume=None,
         session_id=None,
+        record=None,
         leftovers="end",
         max_attempts=options.max_attempts or _ATTEMPTS,
     )
@@ -182,7 +201,9 @@ def _trust_live_run(results: Sequence[Check], options: Options) -> list[Check]:
     The live run shows that the sign-in works. The check `auth` may have failed because the sign-in
     is in a keychain, which the check cannot read.
     """
-    signed_in = any(check.code == "live" and check.level == "ok" for check in results) and not options.offline
+    signed_in = (
+        any(check.code == "live" and check.level == "ok" for check in results) and not options.is_simulated
+    )
     return [
         Check("auth", "info", f"{check.detail}; but the live run could sign in")
         if signed_in and check.code == "auth" and check.level == "error"

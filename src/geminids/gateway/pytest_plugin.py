@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -48,19 +48,20 @@ class CassetteOfTest:
         self._test = test
 
     @property
-    def options(self) -> dict[str, str]:
+    def options(self) -> dict[str, Any]:
         """The options with which a run records or replays this cassette. Use them as `ask("…",
-        **geminids_cassette.options)`.
+        **geminids_cassette.options)`. An existing cassette is recorded again.
         """
         if self.mode == "record":
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        elif not self.path.is_file():
+            return {"record": str(self.path), "overwrite": True}
+        if not self.path.is_file():
             pytest.fail(
                 f"the cassette {self.path} does not exist\n"
                 f'Record it with your own API key: pytest --geminids-record "{self._test}"',
                 pytrace=False,
             )
-        return {self.mode: str(self.path)}
+        return {"replay": str(self.path)}
 
     def another(self, name: str) -> CassetteOfTest:
         """Return another cassette of the same test, for a second run in this test. `name` becomes

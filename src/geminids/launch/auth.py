@@ -109,8 +109,8 @@ def resolve_auth(
 
         api = cassette_api(options.replay)
         auth = Auth("none", "replay", _SELECTED_TYPES[api])
-    elif options.offline:
-        auth = Auth("none", "offline", _SELECTED_TYPES[api])
+    elif options.is_simulated:
+        auth = Auth("none", "script" if options.script is not None else "offline", _SELECTED_TYPES[api])
     elif options.key_from is not None:
         auth = Auth("key", "key_from", _SELECTED_TYPES[api])
     else:

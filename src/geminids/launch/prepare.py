@@ -116,7 +116,7 @@ def prepare(
     if os.name == "nt":
         raise Refused("cli_unsupported", "geminids runs only on Linux and macOS", "Use WSL.")
     env = environment.base_environment(environ, options, _env_file(options))
-    if options.offline:
+    if options.is_scripted:
         env = environment.offline_environment(env)
     gemini = _find_gemini(options, env, places)
     _check_release(gemini)

@@ -19,6 +19,7 @@ from geminids.options.validate import LIMITS, NEED_GATEWAY
 __all__ = ["decide_route", "needs_gateway", "route_notice", "route_text", "uses_container"]
 
 _OFF = "`gateway='off'`"
+_SIMULATED = ("offline", "script", "replay")
 _CONTAINER = "the CLI runs in a container (`tools.sandbox`) and cannot reach the gateway on this machine"
 _CONTAINER_HINT = "Turn `tools.sandbox` off, or run without this option."
 _SET_KEY = (
@@ -33,9 +34,10 @@ def decide_route(options: Options, resolved: ResolvedAuth, *, budget: bool = Fal
     """
     auth, env = resolved.auth, resolved.env
     in_container = uses_container(resolved.settings, env)
-    if options.offline or options.replay is not None:
+    simulated = next((name for name in _SIMULATED if getattr(options, name)), None)
+    if simulated is not None:
         if in_container:
-            return _refused("offline" if options.offline else "replay", _CONTAINER, _CONTAINER_HINT)
+            return _refused(simulated, _CONTAINER, _CONTAINER_HINT)
         return Route(kind="gateway", api=resolved.api)
     needed = needs_gateway(options, budget=budget)
     if options.gateway == "off":

@@ -170,7 +170,9 @@ _TABLE: dict[str, dict[str, Any]] = dict(
         _row(_CLI, "gateway", "power", "--gateway", "WHEN"),
         _row(_CLI, "key_from", "power", "--key-from", "file:PATH|keyring:SERVICE/USER"),
         _row(_CLI, "record", "power", "--record", "FILE", paths=True),
+        _row(_CLI, "overwrite", "power", "--force"),
         _row(_CLI, "replay", "power", "--replay", "FILE", paths=True),
+        _row(_CLI, "script", "power", "--script", "FILE", paths=True),
         _row(_CLI, "offline", "narrows", "--offline"),
         _row(_CLI, "telemetry", "power", "--telemetry", "FILE", paths=True),
     )

@@ -265,6 +265,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     offline: Annotated[
         bool, Meta(description="Use the built-in scripted model: it needs no key and no network.")
     ] = False
+    script: Annotated[
+        str | None,
+        Meta(
+            description="Answer model requests from this script, a JSON file with prepared replies (see "
+            "`geminids gateway --help`); this needs no key and no network."
+        ),
+    ] = None
     gateway: Annotated[
         GatewayMode,
         Meta(
@@ -280,8 +287,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         ),
     ] = None
     record: Annotated[
-        str | None, Meta(description="Record the model's requests and responses to this cassette file.")
+        str | None,
+        Meta(
+            description="Record the model's requests and responses to this cassette file; it is written only if the "
+            "run succeeds."
+        ),
     ] = None
+    overwrite: Annotated[
+        bool, Meta(description="Let `record` replace a cassette file that exists already.")
+    ] = False
     replay: Annotated[
         str | None,
         Meta(description="Answer model requests from this cassette file; this needs no key and no network."),
@@ -296,3 +310,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         int,
         Meta(description="The maximum length of a line in the CLI's output, in bytes.", ge=1024, le=2**40),
     ] = 256 * MEGABYTE
+
+    @property
+    def is_scripted(self) -> bool:
+        """Whether a script answers in place of a model: the built-in one or `script`."""
+        return self.offline or self.script is not None
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether no request reaches a real API: a script or a cassette answers all of them."""
+        return self.is_scripted or self.replay is not None

@@ -110,12 +110,14 @@ def _problems(options: Options) -> list[tuple[str, str]]:
 def _gateway_problems(options: Options) -> list[tuple[str, str]]:
     """Return the problems with options that need the gateway, and with options that cannot be used
     together. A problem is the name of an option and a text."""
-    modes = [name for name in ("offline", "record", "replay") if getattr(options, name)]
     problems = []
+    modes = [name for name in ("offline", "script", "replay") if getattr(options, name)]
+    if options.replay is not None and options.record is not None:
+        modes = ["record", "replay"]
     if len(modes) > 1:
         problems.append((modes[1], f"cannot be used with `{modes[0]}`"))
     if options.gateway == "off":
-        names = [name for name in (*LIMITS, *NEED_GATEWAY, "replay") if getattr(options, name)]
+        names = [name for name in (*LIMITS, *NEED_GATEWAY, "script", "replay") if getattr(options, name)]
         problems += [(name, "needs the gateway; use `gateway='on'`") for name in names]
     return problems
 
@@ -254,7 +256,9 @@ _CHECKS: dict[str, values.Check] = {
     "offline": values.flag,
     "gateway": values.one_of(*get_args(GatewayMode)),
     "key_from": values.optional(values.key_source),
+    "script": values.optional(values.file),
     "record": values.optional(values.text),
+    "overwrite": values.flag,
     "replay": values.optional(values.file),
     "literal": values.flag,
     "line_limit": values.whole(1024, 2**40),

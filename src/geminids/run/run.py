@@ -69,7 +69,7 @@ class Run(EventStream):
             recorder,
             Claim(self.id),
             RunLease(options, budgets=budgets),
-            free=options.offline or options.replay is not None,
+            free=options.is_simulated,
             callbacks=callbacks,
             make_warm=make_warm,
         )
@@ -231,6 +231,11 @@ class Run(EventStream):
             return
         retries = self._loop.retries
         self._starter.release()
+        lease = self._starter.lease
+        failed = ending.outcome != "success"
+        if failed and lease.failed_recording is not None:
+            text = f"the run did not succeed: its recording is in {lease.failed_recording}"
+            self._recorder.emit_notice("warning", "record", text)
         finished = self._recorder.make_finished(
             ending,
             self._loop.facts,
@@ -240,4 +245,4 @@ class Run(EventStream):
         )
         value = retries.value if ending.outcome == "success" else None
         self._result = msgspec.structs.replace(self._recorder.finish(finished), value=value)
-        self._starter.lease.close()
+        lease.close(keep_recording=not failed)

@@ -61,6 +61,9 @@ class ChatHost(ProcessProvider, Protocol):
     def start_task(self, work: Callable[[_T], Coroutine[Any, Any, None]], argument: _T) -> None:
         """Run `work(argument)` as a task. The task continues if the caller is cancelled."""
 
+    def emit_notice(self, code: str, text: str) -> None:
+        """Send the caller a warning that belongs to no turn."""
+
     def turn_ended(self, process: WarmProcess | None) -> None: ...
     def chat_closed(self, chat: Chat) -> None: ...
 
@@ -96,6 +99,8 @@ class Chat:
         self._turns: set[ChatTurn] = set()
         self._turn_lock = anyio.Lock()
         self._open = False
+        self._has_succeeded = True
+        """Whether the last turn succeeded."""
         self._closed: anyio.Event | None = None
 
     @property
@@ -172,6 +177,7 @@ class Chat:
             self._host.turn_ended(self._conversation.process)
 
     def _add_result(self, result: Result) -> None:
+        self._has_succeeded = result.ok
         if result.usage is not None:
             self.usage.append(result.usage)
         if result.cost is not None:
@@ -216,7 +222,11 @@ class Chat:
                 for turn in list(self._turns):
                     await turn.done.wait()
                 await self._conversation.release_process()
-                self._conversation.close()
+                lost = None if self._has_succeeded else self._conversation.lease.failed_recording
+                self._conversation.close(keep_recording=self._has_succeeded)
+                if lost is not None:
+                    text = f"the last turn of the chat did not succeed: its recording is in {lost}"
+                    self._host.emit_notice("record", text)
         finally:
             self._host.chat_closed(self)
             done.set()

@@ -150,7 +150,7 @@ class _TurnStarter:
         self._conversation = conversation
         self._recorder = recorder
         self._on_permission = on_permission
-        self._free = options.offline or options.replay is not None
+        self._free = options.is_simulated
         self._headless: RunStarter | None = None
         self._cwd = os.path.realpath(options.cwd)
         self.clear_session = False
@@ -198,6 +198,7 @@ class _TurnStarter:
         lease = RunLease(
             msgspec.structs.replace(options, **dict.fromkeys(LIMITS)),
             budgets=self._conversation.lease.share_budgets(),
+            parent=self._conversation.lease,
         )
         starter = self._headless = RunStarter(
             self._recorder, Claim(self._recorder.run_id), lease, free=self._free

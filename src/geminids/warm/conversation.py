@@ -183,10 +183,13 @@ class WarmConversation:
             # warm process. New chats would keep the warm process alive, so it gets no new chats.
             session.process.retiring = True
 
-    def close(self) -> None:
-        """End the conversation: unlock its session, and close its access to the gateway."""
+    def close(self, *, keep_recording: bool) -> None:
+        """End the conversation: unlock its session, and close its access to the gateway.
+
+        If `keep_recording`, the recording becomes the cassette that the option `record` names.
+        """
         self.release_claim()
-        self.lease.close()
+        self.lease.close(keep_recording=keep_recording)
 
     def release_claim(self) -> None:
         """Release the lock on the session, so that other runs can use the session."""

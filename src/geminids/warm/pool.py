@@ -322,6 +322,10 @@ class Pool:
             self._stop_if_unused(process)
         self._notify_waiters()
 
+    def emit_notice(self, code: str, text: str) -> None:
+        if self._on_notice is not None:
+            self._on_notice(self._numbers.notice("warning", code, text))
+
     def chat_closed(self, chat: Chat) -> None:
         self._open_chats.discard(chat)
 
@@ -384,13 +388,13 @@ class Pool:
         needed them.
         """
         others = [ended for ended in process.ended if ended.pid != process.pid]
-        if others and self._on_notice is not None:
+        if others:
             listed = ", ".join(f"{ended.pid} {process.redactor.text(ended.command)[:80]}" for ended in others)
             text = (
                 "these processes were ended together with a warm process, "
                 f"because it is unknown which chat started them: {listed}"
             )
-            self._on_notice(self._numbers.notice("warning", "leftovers", text))
+            self.emit_notice("leftovers", text)
 
     def _stop_if_unused(self, process: WarmProcess) -> None:
         if process.retiring and not self._chat_counts.get(id(process), 0):

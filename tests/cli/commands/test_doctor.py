@@ -144,6 +144,87 @@ def test_json(user: User) -> None:
     assert json.loads(user.doctor("--json", GEMINI_API_KEY=KEY).stdout)["ok"] is True
 
 
+# The variables and files of a situation in which a run does not start, and flags for both commands.
+BROKEN: dict[str, tuple[dict[str, str], dict[str, str], tuple[str, ...]]] = {
+    "broken config.toml": ({"GEMINIDS_CONFIG": "config.toml"}, {"config.toml": "[gemini"}, ("--offline",)),
+    "unknown key": (
+        {"GEMINIDS_CONFIG": "config.toml"},
+        {"config.toml": '[gemini]\nmodle = "flash"'},
+        ("--offline",),
+    ),
+    "missing instructions": (
+        {"GEMINIDS_CONFIG": "config.toml"},
+        {"config.toml": '[gemini]\ninstructions = "nope.md"'},
+        ("--offline",),
+    ),
+    "empty instructions": ({"GEMINIDS_INSTRUCTIONS": "empty.md"}, {"empty.md": ""}, ("--offline",)),
+    "wrong variable": ({"GEMINIDS_TIMEOUT": "soon"}, {}, ("--offline",)),
+    "project file": ({}, {"geminids.toml": "[gemini"}, ("--offline",)),
+    "invalid schema": ({"GEMINIDS_SCHEMA": '{"type": "nosuch"}'}, {}, ("--offline",)),
+    "no JSON schema": ({"GEMINIDS_SCHEMA": "{"}, {}, ("--offline",)),
+    "unknown session": ({"GEMINIDS_RESUME": "nosuch"}, {}, ("--offline",)),
+    "template": ({"GEMINIDS_TEMPLATE": "{{foo}}"}, {}, ("--offline",)),
+    "price table": ({"GEMINIDS_PRICES": "p.toml"}, {"p.toml": "[x]"}, ("--offline",)),
+    "key file": ({"GEMINIDS_KEY_FROM": "file:nope"}, {}, ()),
+    "folder of the recording": ({"GEMINIDS_RECORD": "nope/c.jsonl"}, {}, ("--offline",)),
+    "existing recording": ({"GEMINIDS_RECORD": "c.jsonl"}, {"c.jsonl": "x"}, ("--offline",)),
+    "replay": ({"GEMINIDS_REPLAY": "c.jsonl"}, {"c.jsonl": "x"}, ()),
+    "script": ({"GEMINIDS_SCRIPT": "s.json"}, {"s.json": "[{]"}, ()),
+    "two models": ({"GEMINIDS_SCRIPT": "s.json"}, {"s.json": "[]"}, ("--offline",)),
+}
+
+
+@pytest.mark.parametrize("situation", BROKEN)
+def test_doctor_fails_as_a_run_does(user: User, situation: str) -> None:
+    """If a run cannot start, doctor fails with the same message, and does not call the plan of the
+    run ready. Without the cause, doctor succeeds."""
+    env, files, flags = BROKEN[situation]
+    assert user.doctor("--offline").returncode == 0
+    for name, text in files.items():
+        (user.work / name).write_text(text)
+    argv = [sys.executable, "-m", "geminids", "run", "hi", *flags]
+    run = subprocess.run(
+        argv,
+        env={**user.env, **env},
+        cwd=user.work,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    doctor = user.doctor(*flags, **env)
+    assert run.returncode in (1, 2)
+    assert doctor.returncode == 1, doctor.stdout
+    assert "a run is ready to start" not in doctor.stdout
+    assert "Traceback" not in run.stderr + doctor.stderr
+    # The first line of `run` has a prefix: `geminids: 1 option is not valid:`.
+    problem = run.stderr.splitlines()[0].removeprefix("geminids: ")
+    problem = problem.partition("): ")[2] if problem.startswith("failed (") else problem
+    assert problem.removesuffix(":") in doctor.stdout
+    if "not valid" in problem:
+        assert run.stderr.splitlines()[1].strip() in doctor.stdout
+
+
+def test_doctor_prints_the_warnings_of_a_run(user: User) -> None:
+    """Doctor reports on stderr what a run ignores, here an option of an untrusted project."""
+    (user.work / "geminids.toml").write_text('[gemini]\napproval = "yolo"\n')
+    result = user.doctor("--offline")
+    assert result.returncode == 0
+    assert "ignored approval" in result.stderr
+
+
+def test_doctor_records_and_writes_nothing(user: User) -> None:
+    """A recording that a run could write is no problem, and doctor does not write it."""
+    assert user.doctor("--offline", GEMINIDS_RECORD="c.jsonl").returncode == 0
+    assert list(user.work.iterdir()) == []
+
+
+def test_a_replay_needs_no_sign_in(user: User) -> None:
+    """With a cassette or a script, doctor does not ask for a sign-in."""
+    (user.work / "s.json").write_text('[{"text": "hi"}]')
+    assert user.checks(GEMINIDS_SCRIPT="s.json")["auth"]["level"] == "skipped"
+    assert user.doctor(GEMINIDS_SCRIPT="s.json").returncode == 0
+
+
 def test_offline(user: User) -> None:
     """With `--offline` doctor succeeds without an API key."""
     assert user.doctor("--offline").returncode == 0

@@ -70,7 +70,7 @@ def test_one_recording_at_a_time(tmp_path: Path) -> None:
     other = Recording(Scripted(), tmp_path / "other.jsonl")
     for recording in (first, other, Recording(Scripted(), tmp_path / "third.jsonl")):
         recording.close()
-    Recording(Scripted(), path).close()
+    Recording(Scripted(), path, overwrite=True).close()
 
 
 def test_recording_through_a_gateway(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ from gateway_requests import *
 from geminids.gateway import Reply
 from geminids.gateway.cassette.recording import Recording
 from geminids.gateway.script.scripted_upstream import Scripted
-recording = Recording(Scripted([Reply(text="one"), Reply(text="two")]), {str(path)!r})
+recording = Recording(Scripted([Reply(text="one"), Reply(text="two")]), {str(path)!r}, overwrite=True)
 collect_parts(recording, make_request(make_body(user_content("a"))))
 collect_parts(recording, make_request(make_body(user_content("b"))))
 os.kill(os.getpid(), 9)
@@ -306,23 +306,64 @@ def test_recording_without_requests(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     Recording(FixedUpstream(), path).close()
     assert load_cassette(path).exchanges == ()
+    path.unlink()
     record(path, EVENTS)
-    Recording(FixedUpstream(), path).close()
+    Recording(FixedUpstream(), path, overwrite=True).close()
     assert len(load_cassette(path).exchanges) == 1
     assert os.listdir(tmp_path) == ["c.jsonl"]
 
 
 def test_second_recording_replaces_the_first(tmp_path: Path) -> None:
-    """A second recording replaces the first, also through a symbolic link.
+    """A second recording with `overwrite` replaces the first, also through a symbolic link.
     A second `close` has no effect."""
     (tmp_path / "link").symlink_to("c.jsonl")
     record(tmp_path / "c.jsonl", EVENTS, body=make_body(user_content("one")))
-    recording = Recording(FixedUpstream(EVENTS), tmp_path / "link")
+    recording = Recording(FixedUpstream(EVENTS), tmp_path / "link", overwrite=True)
     collect_parts(recording, make_request(make_body(user_content("two"))))
     recording.close()
     recording.close()
     assert load_cassette(tmp_path / "c.jsonl").exchanges[0].body == make_body(user_content("two"))
     assert (tmp_path / "link").is_symlink()
+
+
+def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
+    """Without `overwrite`, an existing file is refused at once. A file that is created meanwhile is
+    not replaced either: the recording is then in `failed_path`."""
+    path = tmp_path / "c.jsonl"
+    path.write_text("not ours")
+    with pytest.raises(GeminidsError, match="already exists") as refused:
+        Recording(FixedUpstream(EVENTS), path)
+    assert "--force" in (refused.value.hint or "")
+    path.unlink()
+    remarks: list[str] = []
+    recording = Recording(FixedUpstream(EVENTS), path, on_remark=remarks.append)
+    collect_parts(recording, make_request(make_body(user_content("hi"))))
+    path.write_text("not ours")
+    recording.close()
+    assert path.read_text() == "not ours"
+    assert len(load_cassette(recording.failed_path).exchanges) == 1
+    assert remarks == [recording.problem]
+    assert str(recording.failed_path) in remarks[0]
+    assert sorted(os.listdir(tmp_path)) == ["c.jsonl", "c.jsonl.failed"]
+
+
+@pytest.mark.parametrize("existing", ["the old one", None])
+def test_a_failed_recording_keeps_the_old_one(tmp_path: Path, existing: str | None) -> None:
+    """`close(keep=False)` does not change the cassette, and keeps the recording beside it. A later
+    failed recording replaces it; one without requests leaves nothing."""
+    path = tmp_path / "c.jsonl"
+    if existing is not None:
+        path.write_text(existing)
+    for text in ("one", "two", None):
+        recording = Recording(FixedUpstream(EVENTS), path, overwrite=True)
+        if text is not None:
+            collect_parts(recording, make_request(make_body(user_content(text))))
+        assert recording.has_requests == (text is not None)
+        recording.close(keep=False)
+    assert (path.read_text() if path.exists() else None) == existing
+    (exchange,) = load_cassette(tmp_path / "c.jsonl.failed").exchanges
+    assert exchange.body == make_body(user_content("two"))
+    assert sorted(os.listdir(tmp_path)) == [*(["c.jsonl"] if existing else []), "c.jsonl.failed"]
 
 
 @pytest.mark.parametrize("name", ["", "absent/c.jsonl"])

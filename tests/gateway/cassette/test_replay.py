@@ -41,7 +41,7 @@ def record_cassette(
     path: Path, inner: Upstream, *requests: Request, secrets: tuple[str, ...] = ()
 ) -> Cassette:
     """Record these requests and the answers of `inner`, and return the cassette."""
-    recording = Recording(inner, path / "c.jsonl", secrets=secrets)
+    recording = Recording(inner, path / "c.jsonl", secrets=secrets, overwrite=True)
     for request in requests:
         try:
             collect_parts(recording, request)

@@ -19,6 +19,7 @@ import pytest
 from fake_google import FakeGoogle
 from geminids.gateway import Reply
 from geminids.gateway.cassette.cassette import load_cassette
+from geminids.gateway.script.load import read_script
 
 COMMAND = [sys.executable, "-c", "from geminids.cli.commands.gateway import gateway; gateway()"]
 BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello\x1b[31m there"}]}]}).encode()
@@ -53,6 +54,12 @@ def ask(url: str, key: str = "k") -> bytes:
     request = urllib.request.Request(url + path, data=BODY, headers={"x-goog-api-key": key})
     with urllib.request.urlopen(request) as response:
         return bytes(response.read())
+
+
+def _script(folder: Path) -> Path:
+    file = folder / "script.json"
+    file.write_text('[{"text": "hi"}]')
+    return file
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
@@ -92,6 +99,35 @@ def test_bad_script(start: Start, tmp_path: Path) -> None:
     out, err = process.communicate(timeout=10)
     assert (process.returncode, out) == (2, "")
     assert "script.json:2: reply 1: Object contains unknown field `txt`" in err
+    assert "The fields of a reply: thought, text, calls" in err
+    assert "docs/" not in err
+
+
+def test_the_example_in_the_help_is_a_valid_script(start: Start) -> None:
+    """`--help` describes the format of a script, and its example can be loaded."""
+    out, _ = start("--help").communicate(timeout=10)
+    example = out[out.index("[{") : out.index("}]\n", out.index("[{")) + 2]
+    replies = read_script(example.encode()).replies
+    assert [reply.status for reply in replies] == [200, 200, 200, 429]
+    assert replies[0].calls[0].name == "read_file"
+    assert replies[2].when is not None
+
+
+def test_an_existing_cassette_is_replaced_only_with_force(start: Start, tmp_path: Path) -> None:
+    """`--record` refuses an existing file with exit code 2; with `--force` it replaces the file."""
+    cassette = tmp_path / "c.jsonl"
+    cassette.write_text("the old one")
+    process = start(f"--record={cassette}", f"--script={_script(tmp_path)}")
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, out, cassette.read_text()) == (2, "", "the old one")
+    assert "already exists" in err
+    assert "--force" in err
+    process = start(f"--record={cassette}", f"--script={_script(tmp_path)}", "--force", "--json")
+    assert b'"hi"' in ask(json.loads(line(process.stdout))["url"])
+    assert cassette.read_text() == "the old one"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=10)
+    assert len(load_cassette(cassette).exchanges) == 1
 
 
 def test_record_and_replay(start: Start, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import geminids
@@ -58,12 +59,14 @@ class CassetteRuns:
         options = self.world.options(cwd=str(cwd), approval="yolo", env=env, **fields)
         return list(geminids.stream_sync(prompt, options))
 
-    def record(self, script: list[Any] | None = None, **fields: Any) -> tuple[Path, list[Any]]:
+    def record(
+        self, script: list[Any] | None = None, requests: int | None = None, **fields: Any
+    ) -> tuple[Path, list[Any]]:
         cwd = self.make_folder()
         with FakeGoogle(replies(cwd) if script is None else script, with_key=KEY) as google:
             env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": google.url}
             events = self.run(cwd, env=env, record=str(self.cassette), **fields)
-            assert google.asked
+            assert len(google.asked) == requests if requests is not None else google.asked
         return cwd, events
 
     def replay(self, **fields: Any) -> tuple[Path, list[Any]]:
@@ -143,6 +146,115 @@ def test_a_changed_prompt(runs: CassetteRuns) -> None:
     assert "-user: look at a.py\n+user: look at b.py" in finished.failure.message
     assert "record" in finished.failure.hint
     assert read_files(replayed_cwd) == {"a.py": "x = 1\n"}
+
+
+def test_a_failed_recording_does_not_replace_a_cassette(runs: CassetteRuns) -> None:
+    """A run that fails leaves the cassette as it was; a notice names the file with its recording.
+    Only a successful run replaces it, and only with `overwrite`."""
+    runs.record(script=[Reply(text="good")])
+    good = runs.cassette.read_bytes()
+    failed = runs.cassette.with_name("c.jsonl.failed")
+    bad = Reply(status=400, error="no", times=None)
+    _, refused = runs.record(script=[Reply(text="better")], requests=0)
+    assert (refused[-1].failure.kind, runs.cassette.read_bytes()) == ("bad_option", good)
+    assert "already exists" in refused[-1].failure.message
+    _, events = runs.record(script=[bad], overwrite=True)
+    assert events[-1].outcome == "failed"
+    assert runs.cassette.read_bytes() == good
+    assert load_cassette(failed).exchanges[0].answer.status == 400
+    assert [event.message for event in events if isinstance(event, Notice) and event.code == "record"] == [
+        f"the run did not succeed: its recording is in {failed}"
+    ]
+    _, events = runs.record(script=[Reply(text="better")], overwrite=True)
+    assert [event for event in events if isinstance(event, Notice) and event.code == "record"] == []
+    assert runs.replay()[1][-1].answer == "better"
+
+
+def test_a_run_that_is_stopped_writes_no_cassette(runs: CassetteRuns) -> None:
+    """A run that times out writes no cassette; its recording is beside it."""
+    _, events = runs.record(script=[Reply(text="a", stall=True)], timeout=4.0)
+    assert events[-1].outcome == "timed_out"
+    assert not runs.cassette.exists()
+    assert load_cassette(runs.cassette.with_name("c.jsonl.failed")).exchanges
+
+
+@pytest.mark.parametrize("model", ["offline", "script"])
+def test_a_scripted_run_can_be_recorded(runs: CassetteRuns, model: str) -> None:
+    """`offline` and `script` work together with `record`; the recording can be replayed, and all
+    three cost nothing."""
+    script = runs.world.root / "script.json"
+    script.write_text(
+        '[{"calls": [{"name": "read_file", "args": {"file_path": "a.py"}}]}, {"text": "x is 1"}]'
+    )
+    fields: dict[str, Any] = {"offline": True} if model == "offline" else {"script": str(script)}
+    recorded_cwd = runs.make_folder()
+    recorded = runs.run(recorded_cwd, record=str(runs.cassette), **fields)
+    replayed_cwd, replayed = runs.replay()
+    assert recorded[-1].outcome == "success", recorded[-1].reason
+    assert summarize(replayed_cwd, replayed) == summarize(recorded_cwd, recorded)
+    assert [event.name for event in recorded if isinstance(event, ToolFinished)][-1] == "read_file"
+    assert (recorded[-1].cost.usd, replayed[-1].cost.usd) == (0, 0)
+    if model == "script":
+        assert recorded[-1].answer == "x is 1"
+
+
+@pytest.mark.parametrize("headless", [False, True])
+def test_a_chat_is_one_recording(runs: CassetteRuns, headless: bool) -> None:
+    """A chat writes one cassette with all its turns, also if its turns are headless, and replays
+    it. A turn continues the script where the one before has ended."""
+    script = runs.world.root / "script.json"
+    script.write_text('[{"text": "one"}, {"text": "two"}]')
+
+    def chat(**fields: Any) -> list[Any]:
+        cwd = runs.make_folder()
+        if headless:
+            # An approval mode other than `default` in a folder with settings makes a chat headless.
+            (cwd / ".gemini").mkdir()
+            (cwd / ".gemini" / "settings.json").write_text('{"mcpServers": {"x": {"command": "true"}}}')
+            fields["approval"] = "yolo"
+        env = {"GEMINI_API_KEY": "", "GOOGLE_GEMINI_BASE_URL": ""}
+
+        async def main() -> list[Any]:
+            options = runs.world.options(cwd=str(cwd), env=env, **fields)
+            async with geminids.Pool(options) as pool, pool.chat() as chat:
+                return [await chat.ask("first"), await chat.ask("second")]
+
+        return anyio.run(main)
+
+    recorded = chat(script=str(script), record=str(runs.cassette))
+    assert [result.answer for result in recorded] == ["one", "two"], recorded
+    assert [result.answer for result in chat(replay=str(runs.cassette))] == ["one", "two"]
+
+
+@pytest.mark.parametrize("last", ["good", "bad"])
+def test_the_last_turn_of_a_chat_decides(runs: CassetteRuns, last: str) -> None:
+    """The recording of a chat becomes the cassette if the last turn succeeded. Otherwise it is kept
+    beside it, and the pool emits a notice."""
+    script = runs.world.root / "script.json"
+    good, bad = '{"text": "good"}', '{"status": 400, "error": "no"}'
+    script.write_text(f"[{good}, {bad}]" if last == "bad" else f"[{bad}, {good}]")
+    runs.cassette.write_text("the old one")
+    notices: list[Notice] = []
+
+    async def main() -> list[str]:
+        options = runs.world.options(
+            cwd=str(runs.make_folder()), script=str(script), record=str(runs.cassette), overwrite=True
+        )
+        async with geminids.Pool(options, on_notice=notices.append) as pool, pool.chat() as chat:
+            return [(await chat.ask(prompt)).outcome for prompt in ("first", "second")]
+
+    outcomes = anyio.run(main)
+    failed = runs.cassette.with_name("c.jsonl.failed")
+    if last == "good":
+        assert outcomes == ["failed", "success"]
+        assert len(load_cassette(runs.cassette).exchanges) >= 2
+        assert not failed.exists()
+    else:
+        assert outcomes == ["success", "failed"]
+        assert runs.cassette.read_text() == "the old one"
+        assert [notice.code for notice in notices] == ["record"]
+        assert str(failed) in notices[0].message
+        assert len(load_cassette(failed).exchanges) >= 2
 
 
 @pytest.mark.deep

@@ -246,6 +246,23 @@ def test_json_is_one_object_a_turn(world: Any) -> None:
 
 
 @pytest.mark.deep
+def test_a_line_that_is_not_utf8_is_refused(world: Any) -> None:
+    """A line of a pipe that is not UTF-8 ends the chat with exit code 2 and the offset of the wrong
+    byte. It is not sent; the answers before it are printed."""
+    world.gateway.reply(text="one")
+    done = subprocess.run(
+        _argv(world),
+        env=_environment(world),
+        cwd=world.cwd,
+        input="größe\n".encode() + b"caf\xe9\nmore\n",
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, b"one\n")
+    assert b"stdin is not UTF-8: byte 0xe9 at offset 11" in done.stderr
+    assert [request.last_user_text for request in world.gateway.requests] == ["größe"]
+
+
 def test_a_closed_output_pipe_ends_the_chat(world: Any) -> None:
     """A chat whose output pipe is closed ends without an error message."""
     world.gateway.reply(text="One.", times=None)

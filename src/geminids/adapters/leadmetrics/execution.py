@@ -189,7 +189,7 @@ class _Execution:
             # The CLI ended before it opened its session, so the stored session is still valid.
             kept = msgspec.structs.replace(result, session_id=session, session_display_id=session)
             result, params = kept, SessionParams(session_id=session, cwd=os.path.abspath(options.cwd))
-        is_billed = not options.offline and result.auth_mode != "none"
+        is_billed = not options.is_simulated and result.auth_mode != "none"
         return msgspec.structs.replace(
             result,
             billing_type=billing_type({**os.environ, **options.env}) if is_billed else None,

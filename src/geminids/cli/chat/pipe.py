@@ -16,6 +16,7 @@ from geminids.cli.chat.slash_commands import Commands, LeaveChat, prompt_of, res
 from geminids.cli.chat.thread import ChatThread, TurnEnded
 from geminids.cli.shared.result import exit_code, print_failure
 from geminids.cli.shared.signals import HungUp, Interrupts
+from geminids.cli.shared.stdin import decode_line
 from geminids.events.cost import Cost
 from geminids.events.encoding import encode_json
 from geminids.events.model import Event, Finished, Notice, Usage
@@ -51,6 +52,8 @@ class PipeChat:
         self._chat = chat
         self._interrupts = interrupts
         self._as_json = as_json
+        self._offset = 0
+        """How many bytes of stdin have been read."""
 
     def converse(self, first: str | None, fields: dict[str, Any]) -> int:
         """Run a turn for each prompt. Return the exit code of the last turn; if the chat was
@@ -97,11 +100,19 @@ class PipeChat:
         while sys.stdin is not None:
             try:
                 with self._interrupts.prompting():
-                    line = read_prompt(_line)
+                    line = read_prompt(self._read_line)
             except EOFError:
                 return
             if line.strip():
                 yield line
+
+    def _read_line(self, is_first: bool) -> str:
+        line = sys.stdin.buffer.readline()
+        if not line:
+            raise EOFError
+        text = decode_line(line, self._offset)
+        self._offset += len(line)
+        return text.rstrip("\r\n")
 
     def _turn(self, prompt: str, fields: dict[str, Any]) -> Result | None:
         self._chat.send(prompt, fields)
@@ -117,13 +128,6 @@ class PipeChat:
                 return update.result
             if isinstance(update, (list, tuple)):
                 _warn(update)
-
-
-def _line(is_first: bool) -> str:
-    line = sys.stdin.buffer.readline().decode("utf-8", "replace")
-    if not line:
-        raise EOFError
-    return line.rstrip("\r\n")
 
 
 def _warn(events: list[Event] | tuple[Event, ...]) -> None:

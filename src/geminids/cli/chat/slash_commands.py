@@ -65,7 +65,7 @@ def resume_command(chat: ChatThread) -> str | None:
     if chat.session_id is None:
         return None
     cwd, home = str(Path(chat.options.cwd).absolute()), str(chat.options.home)
-    return resume_command_line("chat", chat.session_id, offline=chat.options.offline, home=home, cwd=cwd)
+    return resume_command_line("chat", chat.session_id, offline=chat.options.is_scripted, home=home, cwd=cwd)
 
 
 class Commands:

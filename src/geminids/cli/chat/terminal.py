@@ -110,7 +110,7 @@ class TerminalChat:
     def _turn(self, prompt: str, fields: dict[str, Any]) -> None:
         options = self._chat.options
         self._stopping = False
-        view = ChatView(offline=options.offline and not self.has_answers, home=str(options.home))
+        view = ChatView(offline=options.is_scripted and not self.has_answers, home=str(options.home))
         print()
         try:
             with chat_keys.no_echo(self._fd):

@@ -67,7 +67,7 @@ def doctor(
     # Imported late: --help does not need them.
     import anyio
 
-    from geminids.doctor import Check, check_environment, would_work
+    from geminids.doctor import check_environment, would_work
 
     if end_orphans:
         _print_ended(_end_orphans())
@@ -75,22 +75,20 @@ def doctor(
     flags: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     problem: OptionsError | None = None
     try:
-        options = load_options(flags=flags).options  # as `run` does
+        loaded = load_options(flags=flags)  # as `run` does
+        options = loaded.options
+        for warning in loaded.warnings:
+            click.echo(f"geminids: {warning}", err=True)
     except OptionsError as error:
         problem, options = error, Options(**flags)
-    check_all = functools.partial(check_environment, options, live=live, live_timeout=live_timeout)
+    check_all = functools.partial(
+        check_environment, options, live=live, live_timeout=live_timeout, problem=problem
+    )
     checks = anyio.run(check_all)
-    reported = {check.code for check in checks if check.level == "error"}
-    unreported = [name for name, _ in problem.problems if name not in reported] if problem else []
-    if problem and unreported and "options" not in reported:
-        checks = (
-            Check(
-                "options",
-                "error",
-                error_text(problem),
-                "A run would not start with these options: correct them.",
-            ),
-            *checks,
+    if problem is not None:
+        checks = tuple(
+            msgspec.structs.replace(check, detail=error_text(problem)) if check.code == "options" else check
+            for check in checks
         )
     checks = tuple(map(_with_flags, checks))
     ok = would_work(checks)

@@ -43,26 +43,52 @@ class _BadFile(click.ClickException):
 @click.option(
     "--script",
     type=click.Path(path_type=Path),
-    help="Answer requests with this script (default: a built-in demo).",
+    metavar="FILE",
+    help="Answer requests with this script: a JSON file as above (default: a built-in demo).",
 )
 @click.option(
-    "--record", type=click.Path(path_type=Path), help="Write requests and responses to this cassette file."
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write requests and responses to this cassette file.",
 )
-@click.option("--replay", type=click.Path(path_type=Path), help="Answer requests from this cassette file.")
+@click.option("--force", is_flag=True, help="Let --record replace an existing file.")
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Answer requests from this cassette file.",
+)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1 (default: a free port)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines to stdout.")
-def gateway(script: Path | None, record: Path | None, replay: Path | None, port: int, as_json: bool) -> None:
+def gateway(
+    script: Path | None, record: Path | None, force: bool, replay: Path | None, port: int, as_json: bool
+) -> None:
     """Serve the Gemini API on 127.0.0.1 until Ctrl-C.
 
     Answers come from a script or a cassette; neither a key nor a network is needed. With --record
     but without --script, requests go to Google with the key in GEMINI_API_KEY.
+
+    A script is a JSON list of replies, or JSON Lines with one reply per line. Each request gets the
+    next reply:
+
+    \b
+      [{"calls": [{"name": "read_file", "args": {"file_path": "README.md"}}]},
+       {"text": ["It is about ", "meteors."], "thought": "**Done**"},
+       {"when": "(?i)weather", "text": "Rain.", "times": null},
+       {"status": 429, "error": "Quota exceeded"}]
+
+    A reply has text, thought and calls, or an HTTP status with an error. With when, it answers only
+    prompts that match this regular expression; times is how many requests it answers (null: all).
+    Others: usage, finish, delay, pause, stall, cut. An object {"replies": [...], "default": {...}}
+    also says what to answer when no reply is left.
     """
     if replay is not None and (script is not None or record is not None):
         raise click.UsageError("--replay cannot be used with --script or --record")
     try:
-        upstream = _upstream(script, record, replay)
+        upstream = _upstream(script, record, replay, force=force)
     except GeminidsError as error:
         raise _BadFile(str(error)) from None
     guarded = _TokenRequired(upstream) if record is not None and script is None else None
@@ -86,13 +112,13 @@ def gateway(script: Path | None, record: Path | None, replay: Path | None, port:
             upstream.close()
 
 
-def _upstream(script: Path | None, record: Path | None, replay: Path | None) -> Any:
+def _upstream(script: Path | None, record: Path | None, replay: Path | None, *, force: bool) -> Any:
     if replay is not None:
         return Replaying(load_cassette(replay), secrets=_secrets(), on_remark=_print_error)
     if record is None:
         return _scripted(script)
     inner = _google() if script is None else _scripted(script)
-    return Recording(inner, record, secrets=_secrets(), on_remark=_print_error)
+    return Recording(inner, record, overwrite=force, secrets=_secrets(), on_remark=_print_error)
 
 
 def _scripted(script: Path | None) -> Upstream:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from geminids.cli.shared.flag_parser import GroupedCommand, field_flags, own_flag, parse_flags
 from geminids.cli.shared.result import exit_code, print_failure
 from geminids.cli.shared.signals import collect_signals
+from geminids.cli.shared.stdin import Reading, check_encoding, read_prompt, with_piped_input
 from geminids.config.loader import load_options
 from geminids.dialects.dialect import DIALECTS, Dialect, dialect
 from geminids.options import CAPABILITIES, Options
@@ -45,7 +46,8 @@ _COMMON = (
     "--output",
 )
 _NOTES = (
-    "PROMPT is text, or - to read it from stdin; it is optional with --template.",
+    "PROMPT is text, or - to read it from stdin; it is optional with --template. Text that is piped in is put in "
+    'front of PROMPT: cat log.txt | geminids run "Explain this log"',
     "A flag whose value ends in ... can be repeated. Tools, servers and capabilities can also be separated by "
     "commas. Each switch has a --no- form. Without a flag, a value comes from an environment variable "
     "(GEMINIDS_MODEL), the project's geminids.toml, your config.toml, or the default: see geminids config list.",
@@ -88,6 +90,20 @@ _NOTES = (
     envvar="GEMINIDS_WARM_FOR",
     help="How long an idle CLI waits for the next run.  [default: 300]",
 )
+@own_flag(
+    "--no-stdin",
+    is_flag=True,
+    group="Prompt",
+    envvar="GEMINIDS_NO_STDIN",
+    help="Do not read stdin, for example in a `while read` loop, whose next lines are on stdin.",
+)
+@own_flag(
+    "--input-encoding",
+    metavar="NAME",
+    default="utf-8",
+    group="Prompt",
+    help="The encoding of stdin.  [default: utf-8]",
+)
 @own_flag("--dry-run", is_flag=True, help="Show what the run would do, and start nothing.")
 def run(
     prompt: str | None,
@@ -98,6 +114,8 @@ def run(
     save_events: str | None,
     warm: bool,
     warm_for: float,
+    no_stdin: bool,
+    input_encoding: str,
     dry_run: bool,
     no_config: bool,
     continue_latest: bool,
@@ -113,11 +131,12 @@ def run(
     """
     flags = parse_flags(params, continue_latest=continue_latest)
     check_format_flags(output, partial=partial, strict=strict, record_dir=record_dir)
+    check_encoding(input_encoding)
     loaded = load_options(flags=flags, config=not no_config)
     options = loaded.options
     for warning in loaded.warnings:
         click.echo(f"geminids: {warning}", err=True)
-    text = _prompt(prompt, options)
+    text = _prompt(prompt, options, None if no_stdin else input_encoding)
     if dry_run:
         from geminids.cli.shared.dry_run import show
 
@@ -225,16 +244,19 @@ def _create_run(
     return open_run(prompt, options, on_permission=asker)
 
 
-def _prompt(prompt: str | None, options: Options) -> str:
-    if prompt is None and (sys.stdin is None or sys.stdin.isatty() or options.template is not None):
-        if options.template is not None:
-            return ""
+def _prompt(prompt: str | None, options: Options, encoding: str | None) -> str:
+    """Return the prompt with the text that is piped in. `encoding` is None if stdin is not read."""
+    is_from_stdin = prompt == "-" or (prompt is None and options.template is None)
+    if encoding is None:
+        if is_from_stdin:
+            raise click.UsageError("--no-stdin: pass the prompt as an argument.")
+        return prompt or ""
+    reading = Reading(encoding, options.timeout, options.idle_timeout)
+    if not is_from_stdin:
+        return with_piped_input(prompt or "", reading, literal=options.literal)
+    if prompt is None and (sys.stdin is None or sys.stdin.isatty()):
         raise click.UsageError('No prompt. Try: geminids run "What is in this folder?"')
-    if prompt is None or prompt == "-":
-        if sys.stdin is None:
-            raise click.UsageError("stdin is closed: pass the prompt as an argument.")
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
-    return prompt
+    return read_prompt(reading)
 
 
 def _open_events_file(path: str | None) -> Any:

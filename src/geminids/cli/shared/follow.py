@@ -182,9 +182,9 @@ def _terminal_view(run: Run | RemoteRun, asker: Asker | None) -> TerminalView:
     if asker is not None:
         from geminids.views.permission import AskingView
 
-        asker.view = AskingView(offline=run.options.offline, home=str(run.options.home))
+        asker.view = AskingView(offline=run.options.is_scripted, home=str(run.options.home))
         return asker.view
-    return TerminalView(offline=run.options.offline, home=str(run.options.home))
+    return TerminalView(offline=run.options.is_scripted, home=str(run.options.home))
 
 
 def _plain_printer(output: str, run: Run | RemoteRun) -> tuple[Callable[..., None], Callable[[], None]]:

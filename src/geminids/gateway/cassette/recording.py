@@ -27,9 +27,15 @@ from geminids.gateway.cassette.lines import (
 from geminids.gateway.lease import TOKEN_PREFIX
 from geminids.gateway.request import METRICS, Request
 from geminids.gateway.upstream import Body, Cut, Hang, Head, Mismatch, Part, Upstream, UpstreamFault, closing
+from geminids.log import get_logger
 from geminids.redact import MASK, Redactor
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "check_record_path"]
+
+_log = get_logger("gateway")
+
+_HINT = "Choose a file in an existing, writable folder."
+_EXISTS = "Use another file, or replace this one: --force, or `overwrite=True` in Python."
 
 _TOKEN = re.compile(re.escape(TOKEN_PREFIX) + r"[0-9a-f]{48}")
 _AGENT = re.compile(r"GeminiCLI(?:-[\w-]+)?/(\d+\.\d+\.\d+[\w.-]*)")
@@ -40,17 +46,38 @@ _AGENT = re.compile(r"GeminiCLI(?:-[\w-]+)?/(\d+\.\d+\.\d+[\w.-]*)")
 _active: dict[Path, Recording] = {}
 
 
+def check_record_path(path: str | Path, *, overwrite: bool) -> Path:
+    """Return `path` with its links resolved.
+
+    Raises `GeminidsError` if no cassette can be written to `path`: if it is a folder, if its folder
+    does not exist or is not writable, or if the file exists and `overwrite` is not set.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise GeminidsError(f"cannot record to {target}: it is a folder", hint=_HINT)
+    if not overwrite and os.path.lexists(target):
+        raise GeminidsError(f"cannot record to {target}: the file already exists", hint=_EXISTS)
+    if not target.parent.is_dir():
+        raise GeminidsError(f"cannot record to {target}: {target.parent} is not a folder", hint=_HINT)
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise GeminidsError(f"cannot record to {target}: {target.parent} is not writable", hint=_HINT)
+    return target
+
+
 class Recording:
     """Forwards requests to the upstream `inner`, and records them with their answers in the
     cassette file `path`.
 
     The recording is first written to a file `NAME.<random>.part` in the same folder. When the
     recording is closed, this file is renamed to `path`. So if the run is killed, an existing
-    cassette stays intact, and only the request in progress is missing from the `.part` file.
+    cassette stays intact, and only the request in progress is missing from the `.part` file. If the
+    recording is closed with `keep=False`, because the run failed, `path` does not change, and the
+    `.part` file is renamed to `NAME.failed`.
 
-    Raises `GeminidsError` if the `.part` file cannot be created, if `path` is a folder, or if
-    another recording of this process writes to `path`. If writing fails later, the recording ends
-    and `on_remark` is called with a message; the run continues.
+    Raises `GeminidsError` if the `.part` file cannot be created, if `path` is a folder, if `path`
+    exists and `overwrite` is not set, or if another recording of this process writes to `path`. If
+    writing fails later, the recording ends and `on_remark` is called with a message; the run
+    continues.
     """
 
     def __init__(
@@ -58,11 +85,15 @@ class Recording:
         inner: Upstream,
         path: str | Path,
         *,
+        overwrite: bool = False,
         secrets: Iterable[str] = (),
         header: CassetteHeader | None = None,
         on_remark: Callable[[str], None] | None = None,
     ) -> None:
-        self.path = Path(os.path.realpath(path))
+        self.path = check_record_path(path, overwrite=overwrite)
+        self.failed_path = self.path.with_name(f"{self.path.name}.failed")
+        """Where a recording is kept if it does not become the cassette."""
+        self._overwrite = overwrite
         self.problem: str | None = None
         """Why the recording is incomplete; None if there is no problem."""
         self._inner = inner
@@ -79,9 +110,6 @@ class Recording:
         self._file = self._open()
 
     def _open(self) -> int:
-        hint = "Choose a file in an existing, writable folder."
-        if self.path.is_dir():
-            raise GeminidsError(f"cannot record to {self.path}: it is a folder", hint=hint)
         if _active.setdefault(self.path, self) is not self:
             raise GeminidsError(
                 f"cannot record to {self.path}: another run or chat of this program is recording to it",
@@ -93,7 +121,7 @@ class Recording:
         except OSError as error:
             del _active[self.path]
             raise GeminidsError(
-                f"cannot record to {self.path}: {error.strerror or error}", hint=hint
+                f"cannot record to {self.path}: {error.strerror or error}", hint=_HINT
             ) from None
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
@@ -128,9 +156,17 @@ class Recording:
             finally:
                 self._write_exchange(exchange)
 
-    def close(self) -> None:
+    @property
+    def has_requests(self) -> bool:
+        """Whether a request has arrived."""
+        return self._received > 0
+
+    def close(self, *, keep: bool = True) -> None:
         """End the recording, and move the finished cassette to its final path. A second call has no
         effect.
+
+        With `keep=False`, the final path does not change, and the recording is kept in
+        `failed_path`. A recording without requests is then removed.
         """
         with self._lock:
             if self._closed:
@@ -145,18 +181,36 @@ class Recording:
                 os.close(self._file)
             try:
                 if self.problem is None:
-                    self._move_into_place()
+                    self._move_into_place(keep)
             except OSError as error:
                 self._failed(error)
             finally:
                 _active.pop(self.path, None)
 
-    def _move_into_place(self) -> None:
+    def _move_into_place(self, keep: bool) -> None:
         # A recording without requests must not replace an existing cassette.
-        if not self._written and self.path.exists():
+        if not self._written and (not keep or self.path.exists()):
             self._part.unlink()
-        else:
+        elif not keep:
+            os.replace(self._part, self.failed_path)
+        elif self._overwrite:
             os.replace(self._part, self.path)
+        else:
+            self._create()
+
+    def _create(self) -> None:
+        """Move the recording to its final path, unless a file was created there meanwhile."""
+        try:
+            os.link(self._part, self.path)
+        except FileExistsError:
+            os.replace(self._part, self.failed_path)
+            self._report(
+                f"{self.path} was created by another program; the recording is in {self.failed_path}"
+            )
+        except OSError:
+            os.rename(self._part, self.path)  # the file system may not support hard links
+        else:
+            self._part.unlink()
 
     def _write_exchange(self, exchange: _RecordedExchange) -> None:
         with self._lock:
@@ -191,9 +245,11 @@ class Recording:
             view = view[os.write(self._file, view) :]
 
     def _failed(self, error: Exception) -> None:
-        self.problem = (
-            f"the recording to {self.path} has stopped: {getattr(error, 'strerror', None) or error}"
-        )
+        self._report(f"the recording to {self.path} has stopped: {getattr(error, 'strerror', None) or error}")
+
+    def _report(self, problem: str) -> None:
+        self.problem = problem
+        _log.warning("a recording is incomplete: %s", problem)
         if self._on_remark is not None:
             self._on_remark(self.problem)
 

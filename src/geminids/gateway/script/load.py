@@ -17,7 +17,11 @@ __all__ = ["load_script", "read_script"]
 
 _T = TypeVar("_T")
 _BYTE = re.compile(r"\s*\(byte (\d+)\)")
-_HINT = "See docs/reference/gateway.md for the fields of a reply."
+_EXAMPLE = '[{"calls": [{"name": "read_file", "args": {"file_path": "README.md"}}]}, {"text": "Done."}]'
+_HINT = (
+    f"A script is a JSON list of replies, for example {_EXAMPLE}. "
+    f"The fields of a reply: {', '.join(Reply.__struct_fields__)}."
+)
 
 
 class _ScriptObject(msgspec.Struct, forbid_unknown_fields=True):

@@ -45,7 +45,7 @@ class Prices:
 
         `metered` is True if each request goes through the gateway.
         """
-        self.free = options.offline or options.replay is not None
+        self.free = options.is_simulated
         self._auth_mode: AuthMode = "none" if self.free else auth_mode
         self._file = options.prices
         self._model = options.model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geminids.errors import GeminidsError
@@ -17,9 +18,10 @@ from geminids.run.accounting.cost import load_prices_early
 from geminids.run.accounting.gateway_queue import GatewayQueue
 
 if TYPE_CHECKING:
-    from geminids.gateway.cassette.recording import Recording
     from geminids.gateway.registry import OpenLease
+    from geminids.gateway.upstream import Upstream
     from geminids.launch.prepare import Context
+    from geminids.run.accounting.lease_setup import AnsweredBy
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["DAY_BOOKED", "RunLease"]
@@ -46,13 +48,15 @@ class RunLease:
         owner_text: str = "this run",
         budgets: Sequence[BaseBudget] = (),
         shares_process: bool = False,
+        parent: RunLease | None = None,
     ) -> None:
         """Store the settings of the lease. The lease is not open yet.
 
         `owner_text` is the name of the run in messages. `budgets` are budgets that the caller
         shares between runs. `shares_process` is True if the CLI's process also serves other chats:
         each session then gets its own token, if the sign-in permits that. Otherwise the whole CLI
-        process uses one token.
+        process uses one token. `parent` is the lease of the chat to which the run belongs; the run
+        continues the chat's script, cassette or recording.
         """
         self.queue = GatewayQueue()
         self.reported_unended: set[int] = set()
@@ -68,7 +72,10 @@ class RunLease:
         self._by_session = False
         self._budgets = tuple(budgets)
         self._has_own_budgets = False
-        self._recording: Recording | None = None
+        self._parent = parent
+        self._answered_by: AnsweredBy | None = None
+        self._remark_queue = self.queue
+        """The queue that gets the remarks of what answers the requests."""
         self._key: str | None = None
         """The API key that the gateway uses. None while the lease is closed."""
 
@@ -174,8 +181,9 @@ class RunLease:
                 budgets = self._new_budgets(env, is_nested=route.is_nested)
             except GeminidsError as error:
                 raise Refused("bad_option", error.message, error.hint or "") from None
-            opened = open_gateway_lease(self._options, route, env, budgets, self.queue)
-            self._lease, self._key, self._recording = opened
+            upstream = (self._parent or self).share_upstream(route, env, self.queue)
+            opened = open_gateway_lease(self._options, route, env, budgets, self.queue, upstream)
+            self._lease, self._key = opened
         elif not self._lease.usable:
             try:
                 self._lease = self._lease.renewed()
@@ -210,12 +218,42 @@ class RunLease:
                 # Load the prices while the CLI loads; otherwise the first request would wait.
                 load_prices_early(self._options)
 
-    def close(self) -> None:
-        """End the lease. Its token is not valid any more."""
+    @property
+    def failed_recording(self) -> Path | None:
+        """Where the recording is kept if the run fails; None if no request was recorded."""
+        recording = None if self._answered_by is None else self._answered_by[1]
+        return recording.failed_path if recording is not None and recording.has_requests else None
+
+    def share_upstream(self, route: Route, env: Mapping[str, str], queue: GatewayQueue) -> Upstream | None:
+        """Return what answers the requests, so that the runs of a chat continue the same script,
+        cassette or recording. Its remarks go to `queue`.
+
+        Return None if requests are only forwarded. If there is no upstream yet, it is created now.
+        Raises `Refused` if an option has a wrong value.
+        """
+        if not self._options.is_simulated and self._options.record is None:
+            return None
+        self._remark_queue = queue
+        if self._answered_by is None:
+            # Imported late (19 ms), as in `connect`.
+            from geminids.run.accounting.lease_setup import build_upstream
+
+            self._answered_by = build_upstream(
+                self._options, route, env, lambda remark: self._remark_queue.put(remark)
+            )
+        return self._answered_by[0]
+
+    def close(self, *, keep_recording: bool = False) -> None:
+        """End the lease. Its token is not valid any more.
+
+        If `keep_recording`, the recording becomes the cassette that the option `record` names.
+        Otherwise it is kept in another file.
+        """
         if self._lease is not None:
             self._lease.close()
-        if self._recording is not None:
-            self._recording.close()
+        recording = None if self._answered_by is None else self._answered_by[1]
+        if recording is not None:
+            recording.close(keep=keep_recording)
         self.queue.close()
 
     def _new_budgets(self, env: Mapping[str, str], *, is_nested: bool) -> list[BaseBudget]:

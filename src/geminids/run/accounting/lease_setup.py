@@ -6,8 +6,10 @@ object that answers the run's requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from geminids.errors import GeminidsError
 from geminids.gateway.access.api_key import read_key
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
     from geminids.gateway.cassette.recording import Recording
     from geminids.spending.budget import BaseBudget
 
-__all__ = ["open_gateway_lease"]
+__all__ = ["AnsweredBy", "build_upstream", "check_gateway_lease", "open_gateway_lease"]
+
+AnsweredBy = tuple[Upstream, "Recording | None"]
+"""The object that answers the requests of a run, and the recording; None if nothing is recorded."""
 
 # Shorter keys are not masked, because ordinary words may contain them (see `redact`).
 _SHORTEST = 4
@@ -41,16 +46,18 @@ def open_gateway_lease(
     env: Mapping[str, str],
     budgets: Sequence[BaseBudget],
     queue: GatewayQueue,
-) -> tuple[OpenLease, str | None, Recording | None]:
-    """Open a lease on the gateway.
+    upstream: Upstream | None = None,
+) -> tuple[OpenLease, str | None]:
+    """Open a lease on the gateway, and return it with the API key (None if there is none).
 
-    Return the lease, the API key (None if there is none), and the recording to close at the end of
-    the run (None if nothing is recorded). Raises `Refused` if the lease cannot be opened.
+    `upstream` answers the requests; without it, they are forwarded to the API. Raises `Refused` if
+    the lease cannot be opened.
     """
     try:
         key = _read_api_key(options, route)
         rate_limiter = _build_rate_limiter(options, route, key)
-        upstream, recording = _build_upstream(options, route, env, key, queue)
+        if upstream is None:
+            upstream = _forwarding(route, env, key)
     except GeminidsError as error:
         raise Refused("bad_option", error.message, error.hint or "") from None
     lease = Lease(
@@ -63,11 +70,39 @@ def open_gateway_lease(
         only_models=options.only_models,
     )
     try:
-        return open_lease(lease), key, recording
+        return open_lease(lease), key
     except GeminidsError as error:
-        if recording is not None:
-            recording.close()
         raise Refused("network", error.message, error.hint or "") from None
+
+
+def check_gateway_lease(options: Options, route: Route, env: Mapping[str, str]) -> None:
+    """Check that a run with this route could open its lease. Raises `Refused` if it could not.
+
+    No socket is opened and no file is written.
+    """
+    try:
+        key = _read_api_key(options, route)
+        _build_upstream(msgspec.structs.replace(options, record=None), route, env, key, lambda _: None)
+        if options.record is not None:
+            from geminids.gateway.cassette.recording import check_record_path
+
+            check_record_path(options.record, overwrite=options.overwrite)
+    except GeminidsError as error:
+        raise Refused("bad_option", error.message, error.hint or "") from None
+
+
+def build_upstream(
+    options: Options, route: Route, env: Mapping[str, str], on_message: Callable[[Remark], None]
+) -> AnsweredBy:
+    """Return the object that answers the run's requests, and the recording.
+
+    The recording is None if nothing is recorded. Otherwise the caller must close it at the end of
+    the run. `on_message` gets the remarks of both. Raises `Refused` if an option has a wrong value.
+    """
+    try:
+        return _build_upstream(options, route, env, _read_api_key(options, route), on_message)
+    except GeminidsError as error:
+        raise Refused("bad_option", error.message, error.hint or "") from None
 
 
 def _read_api_key(options: Options, route: Route) -> str | None:
@@ -88,41 +123,48 @@ def _build_upstream(
     route: Route,
     env: Mapping[str, str],
     key: str | None,
-    queue: GatewayQueue,
-) -> tuple[Upstream, Recording | None]:
-    """Return the object that answers the run's requests, and the recording.
-
-    The recording is None if nothing is recorded. Otherwise the caller must close it at the end of
-    the run.
-    """
-
+    on_message: Callable[[Remark], None],
+) -> AnsweredBy:
     def on_remark(text: str) -> None:
         code = "record" if options.record is not None else "replay"
-        queue.put(Remark(code=code, text=text))
+        on_message(Remark(code=code, text=text))
 
-    if options.offline:
-        # Imported late (4 ms), because few runs are offline.
-        from geminids.gateway.script import demo, scripted_upstream
-
-        return scripted_upstream.Scripted(demo.offline_scene()), None
     secrets = secrets_of(env) | ({key} if key is not None and len(key) >= _SHORTEST else set())
-    if options.replay is not None:
+    inner: Upstream
+    if options.is_scripted:
+        inner = _scripted(options.script)
+    elif options.replay is not None:
         # Imported late (15 ms, mostly hashlib), because few runs replay a cassette.
         from geminids.gateway.cassette import cassette, replay
 
         recorded = cassette.load_cassette(options.replay)
-        return replay.Replaying(recorded, secrets=secrets, on_remark=on_remark), None
-    network = read_network_settings(env)
-    credential = _credential(route, key, env, network)
-    base_url = route.base_url or default_base_url(credential, route.api)
-    forwarding = Forwarding(base_url, credential, network)
+        inner = replay.Replaying(recorded, secrets=secrets, on_remark=on_remark)
+    else:
+        inner = _forwarding(route, env, key)
     if options.record is None:
-        return forwarding, None
+        return inner, None
     # Imported late (17 ms, mostly hashlib), because few runs record a cassette.
     from geminids.gateway.cassette.recording import Recording
 
-    recording = Recording(forwarding, options.record, secrets=secrets, on_remark=on_remark)
+    recording = Recording(
+        inner, options.record, overwrite=options.overwrite, secrets=secrets, on_remark=on_remark
+    )
     return recording, recording
+
+
+def _forwarding(route: Route, env: Mapping[str, str], key: str | None) -> Forwarding:
+    network = read_network_settings(env)
+    credential = _credential(route, key, env, network)
+    return Forwarding(route.base_url or default_base_url(credential, route.api), credential, network)
+
+
+def _scripted(path: str | None) -> Upstream:
+    """Return an upstream that answers from the script file `path`; without one, from the built-in
+    demo."""
+    # Imported late (4 ms), because few runs have a scripted model.
+    from geminids.gateway.script import demo, load, scripted_upstream
+
+    return scripted_upstream.Scripted(demo.offline_scene() if path is None else load.load_script(path))
 
 
 def _build_rate_limiter(options: Options, route: Route, key: str | None) -> RateLimiter | None:

@@ -29,6 +29,7 @@ _PATHS = (
     "prices",
     "record",
     "replay",
+    "script",
     "telemetry",
 )
 _FILE = "file:"
