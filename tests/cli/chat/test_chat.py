@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from geminids import Options
-from geminids.cli.chat.start import check_options
+from geminids.cli.chat.start import CheckedChat, check_options
 from geminids.cli.commands.chat import split_options
 
 
@@ -48,7 +48,7 @@ def test_options_for_single_runs_are_ignored(
     monkeypatch.chdir(tmp_path / "work")
     options = Options(retries=3, schema="true", schema_tries=1, fallback_models=("flash",), model="pro")
     expected = Options(retries=3, fallback_models=("flash",), model="pro")
-    assert check_options(split_options(options)[0], asks=False) == (expected, None)
+    assert check_options(split_options(options)[0], asks=False) == CheckedChat(expected, None, "pro")
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,7 @@ def test_lines_commands_and_history(world: Any, terminal: Terminal) -> None:
     terminal.wait_for("Two.")
     terminal.wait_for_prompt()
     terminal.type("/nonesuch")
-    terminal.wait_for("send it with //nonesuch")
+    terminal.wait_for("type //nonesuch to send /nonesuch")
     terminal.wait_for_prompt()
     terminal.type("/save talk.md")
     terminal.wait_for("saved:")
