@@ -39,6 +39,14 @@ def test_help_lists_the_flags_of_a_chat() -> None:
     assert [flag for flag in run_flags if flag in help_text] == []
 
 
+def test_help_describes_the_default_of_a_chat() -> None:
+    """`chat --help` says that a chat asks by default, as its first screen does; `run` denies."""
+    help_text = " ".join(_chat("--help").stdout.split())
+    assert "By default, the agent may only read; it asks before anything else" in help_text
+    assert "What the agent does without asking you: default only reads" in help_text
+    assert "[default: default]" in help_text
+
+
 def test_options_for_single_runs_are_ignored(
     fake_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

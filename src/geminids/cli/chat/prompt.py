@@ -14,6 +14,7 @@ from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout.processors import TabsProcessor
 
 from geminids.cli.chat.completion import ChatCompleter
 from geminids.config.paths import private_dir
@@ -102,6 +103,7 @@ class PromptReader:
             complete_while_typing=Condition(lambda: completer.applies_to(self._text_before_cursor())),
             # A folder on a slow disk must not stop the keyboard.
             complete_in_thread=True,
+            input_processors=[TabsProcessor(char1=" ", char2=" ")],
             key_bindings=_key_bindings(),
             enable_suspend=True,
         )

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
+from shutil import get_terminal_size
 from typing import Any
 
 import anyio
@@ -41,6 +42,7 @@ from geminids.views.terminal.screen import Screen
 __all__ = ["TerminalChat"]
 
 _TICK = 0.1
+_INDENT = 2
 
 
 class TerminalChat:
@@ -80,7 +82,9 @@ class TerminalChat:
         only to the first prompt.
         """
         commands = Commands(self._session, lambda: self.thoughts, self._resume_command)
-        _show([*first_screen(self._session.options, self._session.model), *_resumed(self._session.options)])
+        options = self._session.options
+        width = get_terminal_size().columns - 2 * _INDENT
+        _show([*first_screen(options, self._session.model, width), *_resumed(options)])
         line = first
         if first is not None:
             print(f"> {clean(first)}")
@@ -182,6 +186,6 @@ def _show(lines: Sequence[Text]) -> None:
     """Print these lines, indented, with an empty line after them."""
     screen = Screen(sys.stdout)
     for line in lines:
-        screen.paragraph(line, indent=2)
+        screen.paragraph(line, indent=_INDENT)
     screen.gap()
     screen.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from textwrap import wrap
 
 from rich.text import Text
 
@@ -21,13 +22,16 @@ _MODES = {
 _WIDTH = len("permissions") + 2
 
 
-def first_screen(options: Options, model: str | None) -> Iterator[Text]:
-    """Yield the lines that a chat shows at its start. `model` is None if Gemini CLI chooses it."""
+def first_screen(options: Options, model: str | None, width: int) -> Iterator[Text]:
+    """Yield the lines that a chat shows at its start, wrapped at `width` columns.
+
+    `model` is None if Gemini CLI chooses it.
+    """
     if options.offline:
         model = "scripted, offline"
-    yield _line("folder", _folder(options.cwd))
-    yield _line("model", model or "chosen by Gemini CLI")
-    yield _line("permissions", permission_summary(options))
+    yield from _lines("folder", _folder(options.cwd), width)
+    yield from _lines("model", model or "chosen by Gemini CLI", width)
+    yield from _lines("permissions", permission_summary(options), width)
     yield Text("/help lists the commands · Ctrl-D leaves", "dim")
 
 
@@ -52,8 +56,10 @@ def permission_summary(options: Options) -> str:
     return "; ".join(parts)
 
 
-def _line(label: str, value: str) -> Text:
-    return Text.assemble((label.ljust(_WIDTH), "dim"), one_line(value, 1000))
+def _lines(label: str, value: str, width: int) -> Iterator[Text]:
+    rows = wrap(one_line(value, 1000), max(width - _WIDTH, _WIDTH), break_on_hyphens=False)
+    for number, row in enumerate(rows):
+        yield Text.assemble((("" if number else label).ljust(_WIDTH), "dim"), row)
 
 
 def _folder(path: str) -> str:
