@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app_or_none
+from prompt_toolkit.application import create_app_session, get_app_or_none
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout.processors import TabsProcessor
+from prompt_toolkit.output.plain_text import PlainTextOutput
+from prompt_toolkit.utils import is_dumb_terminal
 
 from geminids.cli.chat.completion import ChatCompleter
 from geminids.config.paths import private_dir
@@ -94,19 +98,20 @@ class PromptReader:
     """
 
     def __init__(self, history: History, completer: ChatCompleter) -> None:
-        self._session: PromptSession[str] = PromptSession(
-            [(_STYLE, "> ")],
-            prompt_continuation=_continuation,
-            multiline=True,
-            history=history,
-            completer=completer,
-            complete_while_typing=Condition(lambda: completer.applies_to(self._text_before_cursor())),
-            # A folder on a slow disk must not stop the keyboard.
-            complete_in_thread=True,
-            input_processors=[TabsProcessor(char1=" ", char2=" ")],
-            key_bindings=_key_bindings(),
-            enable_suspend=True,
-        )
+        with _plain_output() if is_dumb_terminal() else nullcontext():
+            self._session: PromptSession[str] = PromptSession(
+                [(_STYLE, "> ")],
+                prompt_continuation=_continuation,
+                multiline=True,
+                history=history,
+                completer=completer,
+                complete_while_typing=Condition(lambda: completer.applies_to(self._text_before_cursor())),
+                # A folder on a slow disk must not stop the keyboard.
+                complete_in_thread=True,
+                input_processors=[TabsProcessor(char1=" ", char2=" ")],
+                key_bindings=_key_bindings(),
+                enable_suspend=True,
+            )
 
     async def read(self) -> str:
         """Read one prompt, and add it to the history. Return "" if the user discards it with Ctrl-C.
@@ -130,6 +135,11 @@ class PromptReader:
 
     def _text_before_cursor(self) -> str:
         return self._session.default_buffer.document.text_before_cursor
+
+
+def _plain_output() -> AbstractContextManager[object]:
+    """Return a context in which a new `PromptSession` writes no escape codes."""
+    return create_app_session(output=PlainTextOutput(sys.stdout))
 
 
 def _continuation(width: int, line_number: int, wrap_count: int) -> AnyFormattedText:
