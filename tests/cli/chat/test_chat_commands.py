@@ -54,6 +54,17 @@ def test_help_lists_every_command(commands: Commands) -> None:
     assert all(f"/{name}" in output for name in {*names, "exit"})
 
 
+def test_help_fits_into_the_terminal(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a narrow terminal, the descriptions are wrapped in a column of their own."""
+    monkeypatch.setenv("COLUMNS", "50")
+    assert _output(commands, "/help").startswith(
+        "/model [NAME]    show or set the model for the\n"
+        "                 next prompts: auto, pro,\n"
+        "                 flash, flash-lite or an id\n"
+        "/mode [MODE]"
+    )
+
+
 @pytest.mark.parametrize("line", ["/exit", " /quit "])
 def test_exit_and_quit_leave_the_chat(commands: Commands, line: str) -> None:
     """`/exit` and `/quit` leave the chat."""

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import get_terminal_size
 
 import msgspec
 from rich.text import Text
@@ -19,6 +20,7 @@ from geminids.events.model import Thought
 from geminids.sessions.transcript import ToolEntry, TranscriptEntry, entries
 from geminids.views.sanitize import one_line
 from geminids.views.terminal import chat_history
+from geminids.views.terminal.chat_start import two_columns
 from geminids.views.terminal.footer import resume_command_line
 from geminids.views.transcript.markdown import markdown
 
@@ -111,9 +113,9 @@ class Commands:
             return [Text(one_line(message, 1000), "yellow")]
 
     def _do_help(self, rest: str) -> Iterator[Text]:
-        width = max(map(len, COMMANDS)) + 2
+        left, width = max(map(len, COMMANDS)) + 2, get_terminal_size().columns - 4
         for usage, description in COMMANDS.items():
-            yield Text.assemble((usage.ljust(width), "bold"), description)
+            yield from two_columns(Text(usage, "bold"), description, left=left, width=width)
         yield Text(_ALSO, "dim")
 
     def _do_model(self, rest: str) -> Iterator[Text]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from geminids.options import CAPABILITIES, Options
 from geminids.views.sanitize import one_line
 
-__all__ = ["first_screen", "permission_summary"]
+__all__ = ["first_screen", "permission_summary", "two_columns"]
 
 _MODES = {
     "default": "reads, asks before anything else",
@@ -19,7 +19,7 @@ _MODES = {
     "yolo": "does everything without asking",
     "plan": "only reads and plans",
 }
-_WIDTH = len("permissions") + 2
+_LEFT = len("permissions") + 2
 
 
 def first_screen(options: Options, model: str | None, width: int) -> Iterator[Text]:
@@ -29,9 +29,13 @@ def first_screen(options: Options, model: str | None, width: int) -> Iterator[Te
     """
     if options.offline:
         model = "scripted, offline"
-    yield from _lines("folder", _folder(options.cwd), width)
-    yield from _lines("model", model or "chosen by Gemini CLI", width)
-    yield from _lines("permissions", permission_summary(options), width)
+    facts = {
+        "folder": _folder(options.cwd),
+        "model": model or "chosen by Gemini CLI",
+        "permissions": permission_summary(options),
+    }
+    for label, value in facts.items():
+        yield from two_columns(Text(label, "dim"), one_line(value, 1000), left=_LEFT, width=width)
     yield Text("/help lists the commands · Ctrl-D leaves", "dim")
 
 
@@ -56,10 +60,12 @@ def permission_summary(options: Options) -> str:
     return "; ".join(parts)
 
 
-def _lines(label: str, value: str, width: int) -> Iterator[Text]:
-    rows = wrap(one_line(value, 1000), max(width - _WIDTH, _WIDTH), break_on_hyphens=False)
-    for number, row in enumerate(rows):
-        yield Text.assemble((("" if number else label).ljust(_WIDTH), "dim"), row)
+def two_columns(label: Text, value: str, *, left: int, width: int) -> Iterator[Text]:
+    """Yield a label and a text next to it, which begins after `left` columns and is wrapped."""
+    for row in wrap(value, max(width - left, left), break_on_hyphens=False):
+        label.pad_right(left - len(label))
+        yield Text.assemble(label, row)
+        label = Text()
 
 
 def _folder(path: str) -> str:
