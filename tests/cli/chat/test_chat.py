@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from geminids import Options
-from geminids.cli.chat.start import check_options
+from geminids.cli.chat.start import CheckedChat, check_options
 from geminids.cli.commands.chat import split_options
 
 
@@ -39,6 +39,14 @@ def test_help_lists_the_flags_of_a_chat() -> None:
     assert [flag for flag in run_flags if flag in help_text] == []
 
 
+def test_help_describes_the_default_of_a_chat() -> None:
+    """`chat --help` says that a chat asks by default, as its first screen does; `run` denies."""
+    help_text = " ".join(_chat("--help").stdout.split())
+    assert "By default, the agent may only read; it asks before anything else" in help_text
+    assert "What the agent does without asking you: default only reads" in help_text
+    assert "[default: default]" in help_text
+
+
 def test_options_for_single_runs_are_ignored(
     fake_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,7 +56,7 @@ def test_options_for_single_runs_are_ignored(
     monkeypatch.chdir(tmp_path / "work")
     options = Options(retries=3, schema="true", schema_tries=1, fallback_models=("flash",), model="pro")
     expected = Options(retries=3, fallback_models=("flash",), model="pro")
-    assert check_options(split_options(options)[0], asks=False) == (expected, None)
+    assert check_options(split_options(options)[0], asks=False) == CheckedChat(expected, None, "pro")
 
 
 @pytest.mark.parametrize(

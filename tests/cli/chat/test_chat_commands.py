@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 from geminids import Options
+from geminids.cli.chat.session import ChatSession
 from geminids.cli.chat.slash_commands import Commands, LeaveChat
-from geminids.cli.chat.thread import ChatThread
 
 
 @pytest.fixture
 def commands() -> Commands:
-    thread = ChatThread(Options(model="flash", approval="plan"), asks=True)
-    return Commands(thread, list, lambda: None)
+    session = ChatSession(Options(model="flash", approval="plan"), asks=True)
+    return Commands(session, list, lambda: None)
 
 
 def _output(commands: Commands, line: str) -> str:
-    return "\n".join(line.plain for line in commands.run(line))
+    return "\n".join(line.plain for line in anyio.run(commands.run, line))
 
 
 @pytest.mark.parametrize("word", ["/nonesuch", "/help2", "/do_help", "/__init__", "/é"])
@@ -53,15 +54,26 @@ def test_help_lists_every_command(commands: Commands) -> None:
     assert all(f"/{name}" in output for name in {*names, "exit"})
 
 
+def test_help_fits_into_the_terminal(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a narrow terminal, the descriptions are wrapped in a column of their own."""
+    monkeypatch.setenv("COLUMNS", "50")
+    assert _output(commands, "/help").startswith(
+        "/model [NAME]    show or set the model for the\n"
+        "                 next prompts: auto, pro,\n"
+        "                 flash, flash-lite or an id\n"
+        "/mode [MODE]"
+    )
+
+
 @pytest.mark.parametrize("line", ["/exit", " /quit "])
 def test_exit_and_quit_leave_the_chat(commands: Commands, line: str) -> None:
     """`/exit` and `/quit` leave the chat."""
     with pytest.raises(LeaveChat):
-        commands.run(line)
+        anyio.run(commands.run, line)
 
 
 def test_save_needs_a_session(commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`/save` writes nothing without a session."""
     monkeypatch.chdir(tmp_path)
-    commands.run("/save here.md")
+    anyio.run(commands.run, "/save here.md")
     assert list(tmp_path.iterdir()) == []

@@ -71,6 +71,17 @@ class Terminal:
     def press(self, *keys: str) -> None:
         self._tmux("send-keys", *keys)
 
+    def paste(self, text: str) -> None:
+        """Paste a text as a terminal does, as bracketed paste."""
+        self._tmux("set-buffer", text)
+        self._tmux("paste-buffer", "-p")
+
+    @property
+    def pid(self) -> int:
+        """The pid of the chat."""
+        shell = self._tmux("display-message", "-p", "#{pane_pid}").strip()
+        return int(Path(f"/proc/{shell}/task/{shell}/children").read_text())
+
     def wait_for(self, expected: str | Callable[[str], object], times: int = 1) -> None:
         """Wait until a text has been shown `times` times, or until a function of all shown text is
         true."""
@@ -114,6 +125,90 @@ def terminal(world: Any) -> Iterator[Terminal]:
     opened = Terminal(world, f"geminids-{os.getpid()}-{time.monotonic_ns()}")
     yield opened
     opened.close()
+
+
+@_needs_tmux
+def test_the_first_screen_and_the_prompt(world: Any, terminal: Terminal) -> None:
+    """The first screen shows folder, model, permissions and how to leave, also in a narrow terminal.
+
+    Tab completes commands and paths, a prompt can have several lines, and a pasted text is one
+    prompt.
+    """
+    (world.cwd / "my notes.txt").write_text("the content of the notes\n")
+    for number in range(3):
+        world.gateway.reply(text=f"Answer {number}.")
+    terminal.chat("--approval", "auto_edit", "--deny", "mcp", size="50x30")
+    terminal.wait_for_prompt()
+    assert re.sub(r"folder .*(\n {15}.*)*", "folder", terminal.text) == (
+        "  folder\n"
+        "  model        flash\n"
+        "  permissions  auto_edit: reads and edits files,\n"
+        "               asks before anything else;\n"
+        "               denied: mcp\n"
+        "  /help lists the commands · Ctrl-D leaves\n"
+        "\n"
+        ">"
+    )
+    assert str(world.cwd) in re.sub(r"\n {15}", "", terminal.text)
+    terminal.type("/mo", "d")
+    terminal.wait_for("show or set the approval")
+    terminal.press("Tab", "Tab")
+    terminal.wait_for("> /mode\n")
+    terminal.press("Enter")  # takes the completion
+    terminal.wait_for(lambda text: text.endswith("> /mode"))
+    terminal.press("Enter")
+    terminal.wait_for("mode: auto_edit")
+    terminal.wait_for_prompt()
+    terminal.type("read @m", "y")
+    terminal.wait_for(" my notes.txt")
+    terminal.press("Tab")
+    terminal.wait_for(r"> read @my\ notes.txt")
+    terminal.press("Enter")
+    terminal.type(" now", "M-Enter")
+    terminal.type("and more")
+    terminal.wait_for("Answer 0.")
+    terminal.wait_for_prompt()
+    terminal.paste("pasted\n\tlines \\\nend")
+    terminal.wait_for(lambda text: text.endswith(".     lines \\\n. end"))
+    terminal.press("Enter")
+    terminal.wait_for("Answer 1.")
+    terminal.wait_for_prompt()
+    terminal.press("Up")
+    terminal.wait_for(lambda text: text.endswith(". end"))
+    terminal.type("!")
+    terminal.wait_for("Answer 2.")
+    terminal.wait_for_prompt()
+    sent = [request.last_user_text for request in world.gateway.requests]
+    assert "the content of the notes" in str(world.gateway.requests[0].contents)
+    assert any("now\nand more" in text for text in world.gateway.requests[0].user_texts)
+    assert sent[1:] == ["pasted\n\tlines \\\nend", "pasted\n\tlines \\\nend!"]
+    terminal.press("C-d")
+    assert terminal.wait_for_exit() == 0
+
+
+@_needs_tmux
+def test_keys_typed_in_a_turn_and_signals_at_the_prompt(world: Any, terminal: Terminal) -> None:
+    """Text that is typed while a turn runs is the next prompt, and is not shown in the answer.
+
+    SIGINT at the prompt discards the typed text. SIGTERM leaves the chat with exit code 130.
+    """
+    world.gateway.reply(text=["I begin", " and end."], pause=1.0)
+    world.gateway.reply(text="Second.")
+    terminal.chat()
+    terminal.type("one")
+    terminal.wait_for("I begin")
+    terminal.type("two")
+    terminal.wait_for("Second.")
+    terminal.wait_for_prompt()
+    assert "I begin and end.\n" in terminal.text
+    assert [request.last_user_text for request in world.gateway.requests] == ["one", "two"]
+    terminal.type("unsent", "Space")
+    terminal.wait_for("> unsent")
+    os.kill(terminal.pid, signal.SIGINT)
+    terminal.wait_for_prompt()
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.wait_for_exit() == 130
+    assert "resume: geminids chat" in terminal.text
 
 
 def _reply_with_shell(world: Any, command: str, text: str, **more: Any) -> None:
@@ -207,7 +302,7 @@ def test_a_chat_in_a_pipe(world: Any) -> None:
     permission is denied, and the exit code is 0."""
     world.gateway.reply(text="One.")
     _reply_with_shell(world, _TOUCH_COMMAND, "Two.")
-    stdin = "hello\n\n/nonesuch\nmake a \\\nfile\n"
+    stdin = "hello\r\n\n/nonesuch\nmake a \\\nfile\\"
     done = _run_in_pipe(world, stdin)
     assert done.stdout == "One.\nTwo.\n"
     assert not (world.cwd / "once.txt").exists()
@@ -228,6 +323,25 @@ def _run_in_pipe(world: Any, stdin: str, *flags: str) -> subprocess.CompletedPro
         text=True,
         timeout=_TIMEOUT,
     )
+
+
+def test_a_run_and_a_chat_in_a_pipe_do_not_load_the_line_editor(world: Any) -> None:
+    """Only a chat in a terminal imports `prompt_toolkit`, which takes time."""
+    world.gateway.reply(text="One.", times=None)
+    for command, own in (("chat", "geminids.cli.chat.slash_commands"), ("run", "geminids.cli.shared.follow")):
+        argv = [sys.executable, "-X", "importtime", "-m", "geminids", command, "--gemini", world.version]
+        done = subprocess.run(
+            [*argv, "--model", "flash", "hello"],
+            stdin=subprocess.DEVNULL,
+            env=_environment(world),
+            cwd=world.cwd,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+        )
+        assert done.stdout == "One.\n"
+        assert own in done.stderr
+        assert "prompt_toolkit" not in done.stderr
 
 
 @pytest.mark.deep
@@ -332,7 +446,7 @@ def test_closing_the_terminal_ends_the_chat(
 @pytest.mark.deep
 def test_other_keys_at_a_permission_prompt(world: Any, terminal: Terminal) -> None:
     """At a permission prompt, Enter means no, `r` asks for a reason, Ctrl-C ends the turn, and
-    other keys are ignored."""
+    other keys are ignored. `/save` shows a denied command with its reason."""
     for number in range(3):
         _reply_with_shell(world, f"touch {number}.txt", f"Answer {number}.")
     terminal.chat()
@@ -353,12 +467,19 @@ def test_other_keys_at_a_permission_prompt(world: Any, terminal: Terminal) -> No
     terminal.wait_for("Answer 1.")
     terminal.wait_for_prompt()
     assert "⊘ touch 1.txt  denied\n    use another name\n" in terminal.text
+    terminal.type("/save talk.md")
+    terminal.wait_for("saved:")
+    terminal.wait_for_prompt()
+    saved = (world.cwd / "talk.md").read_text()
+    for number, reason in enumerate(("the user answered no", "use another name")):
+        head = f"<details><summary>⊘ touch {number}.txt (denied)</summary>"
+        assert f"{head}\n\n```\n{reason}\n```\n" in saved
     terminal.type("two")
     terminal.wait_for("allow?", 3)
     terminal.press("C-c")
     terminal.wait_for("■ turn cancelled")
     terminal.wait_for_prompt()
-    assert list(world.cwd.iterdir()) == []
+    assert [file.name for file in world.cwd.iterdir()] == ["talk.md"]
     terminal.press("C-d")
     assert terminal.wait_for_exit() == 0
 
@@ -382,7 +503,7 @@ def test_lines_commands_and_history(world: Any, terminal: Terminal) -> None:
     terminal.wait_for("Two.")
     terminal.wait_for_prompt()
     terminal.type("/nonesuch")
-    terminal.wait_for("type //nonesuch to send")
+    terminal.wait_for("type //nonesuch to send /nonesuch")
     terminal.wait_for_prompt()
     terminal.type("/save talk.md")
     terminal.wait_for("saved:")

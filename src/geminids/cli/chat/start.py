@@ -5,18 +5,24 @@ from __future__ import annotations
 
 import errno
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
 import click
+import msgspec
 
-from geminids.cli.chat.thread import ChatThread
+from geminids.cli.chat.session import ChatSession
 from geminids.cli.shared.result import print_refusal
-from geminids.cli.shared.signals import Interrupts
+from geminids.cli.shared.signals import collect_signals, receive_signals
 from geminids.ids import new_run_id
 from geminids.launch.build import build_warm
 from geminids.launch.errors import Refused
 from geminids.launch.gateway_env import PLACEHOLDER
 from geminids.launch.prepare import prepare
+from geminids.launch.settings.run_settings import configured_model
 from geminids.launch.write import write
 from geminids.options import Options
 from geminids.options.flag_names import with_flags
@@ -28,7 +34,22 @@ if TYPE_CHECKING:
     from geminids.cli.chat.pipe import PipeChat
     from geminids.cli.chat.terminal import TerminalChat
 
-__all__ = ["check_options", "start_chat"]
+__all__ = ["CheckedChat", "check_options", "start_chat"]
+
+_T = TypeVar("_T")
+
+
+class CheckedChat(msgspec.Struct, frozen=True):
+    """A chat that can start.
+
+    `options` have the full id of the session to resume. `why_new` is the reason why the requested
+    session cannot be resumed: the chat then starts a new session. `model` is the model that the
+    user configured; None if Gemini CLI chooses it.
+    """
+
+    options: Options
+    why_new: str | None
+    model: str | None
 
 
 def start_chat(prompt: str | None, options: Options, fields: dict[str, Any], *, as_json: bool) -> int:
@@ -39,23 +60,20 @@ def start_chat(prompt: str | None, options: Options, fields: dict[str, Any], *, 
     """
     asks = not as_json and _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
     try:
-        options, why_new = check_options(options, asks)
+        checked = check_options(options, asks)
     except Refused as refused:
         return print_refusal(refused)
-    if why_new is not None:
-        click.echo(f"geminids: starting a new session: {why_new}", err=True)
-    if options.gateway != "off":
+    if checked.why_new is not None:
+        click.echo(f"geminids: starting a new session: {checked.why_new}", err=True)
+    if checked.options.gateway != "off":
         protect_command()
-    interrupts = Interrupts()
-    thread = ChatThread(options, asks=asks)
+    session = ChatSession(checked.options, asks=asks, default_model=checked.model)
     try:
-        with interrupts.handled():
-            with thread:
-                chat = _import_chat(thread, interrupts, as_json)
-                code = chat.converse(prompt, fields)
-            _print_notices(thread)
-            chat.print_resume_command()
-            return code
+        with collect_signals():
+            code, chat = _run(partial(_converse, session, prompt, fields, as_json=as_json))
+        _print_notices(session)
+        chat.print_resume_command()
+        return code
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.EIO):
             raise
@@ -64,40 +82,60 @@ def start_chat(prompt: str | None, options: Options, fields: dict[str, Any], *, 
         raise click.exceptions.Exit(141) from None
 
 
-def check_options(options: Options, asks: bool) -> tuple[Options, str | None]:
+def check_options(options: Options, asks: bool) -> CheckedChat:
     """Check that a chat with these options can start. Raises `Refused` if it cannot start.
-
-    Return two values. The first is the options, with the full id of the session to resume. The
-    second is None if this session can be resumed, or if no session was requested. Otherwise, it is
-    the reason why the session cannot be resumed; the chat then starts a new session.
 
     `asks` is True if the user answers permission requests.
     """
     claim = Claim(new_run_id())
     options = claim.look_up(options)
     # Prepare the start of the CLI now, to report invalid options before the user types a prompt.
-    write(build_warm(prepare(options, transport="warm", asks=asks), PLACEHOLDER))
-    return options, claim.fresh
+    context = prepare(options, transport="warm", asks=asks)
+    write(build_warm(context, PLACEHOLDER))
+    model = configured_model(options, context.env, context.home.settings)
+    return CheckedChat(options, claim.fresh, model)
 
 
-def _import_chat(thread: ChatThread, interrupts: Interrupts, as_json: bool) -> TerminalChat | PipeChat:
-    """Create the user interface of the chat: for a terminal, or for a pipe.
+def _run(converse: Callable[[], Awaitable[_T]]) -> _T:
+    """Run a coroutine. Raise its error itself, not the group in which a task group has put it."""
+    try:
+        return anyio.run(converse)
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None
 
-    Importing the module of the user interface takes a long time. So the module is imported here,
-    while `thread` starts the CLI.
-    """
-    if thread.asks:
+
+async def _converse(
+    session: ChatSession, prompt: str | None, fields: dict[str, Any], *, as_json: bool
+) -> tuple[int, TerminalChat | PipeChat]:
+    """Run the chat. Return the exit code, and the user interface."""
+    async with anyio.create_task_group() as tasks:
+        async with session.opened():
+            # Importing the user interface takes a long time. So import it while the CLI starts.
+            module = "terminal" if session.asks else "pipe"
+            await anyio.to_thread.run_sync(import_module, f"geminids.cli.chat.{module}")
+            chat = _user_interface(session, as_json)
+            tasks.start_soon(receive_signals, chat.on_signal)
+            code = await chat.converse(prompt, fields)
+        tasks.cancel_scope.cancel()
+    return code, chat
+
+
+def _user_interface(session: ChatSession, as_json: bool) -> TerminalChat | PipeChat:
+    if session.asks:
         from geminids.cli.chat.terminal import TerminalChat
 
-        return TerminalChat(thread, interrupts)
+        return TerminalChat(session)
     from geminids.cli.chat.pipe import PipeChat
 
-    return PipeChat(thread, interrupts, as_json=as_json)
+    return PipeChat(session, as_json=as_json)
 
 
-def _print_notices(thread: ChatThread) -> None:
-    while not thread.notices.empty():
-        click.echo(f"geminids: {one_line(with_flags(thread.notices.get().message))}", err=True)
+def _print_notices(session: ChatSession) -> None:
+    for notice in session.notices:
+        click.echo(f"geminids: {one_line(with_flags(notice.message))}", err=True)
 
 
 def _is_terminal(stream: Any) -> bool:

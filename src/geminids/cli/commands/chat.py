@@ -18,6 +18,12 @@ _FIRST_PROMPT_ONLY = ("files", "images", "instructions", "template", "variables"
 # The options of `geminids run` that a chat does not have, because they are for a single run.
 _RUN_ONLY = ("schema", "schema_tries", "session_id", "telemetry")
 
+# A run denies what its approval mode does not allow; a chat asks the user.
+_APPROVAL = (
+    "What the agent does without asking you: default only reads, auto_edit also edits files, yolo does "
+    "everything, plan only reads and plans.  [default: default]"
+)
+
 
 @click.command(cls=GroupedCommand, context_settings={"max_content_width": 110})
 @click.argument("prompt", required=False)
@@ -26,12 +32,14 @@ _RUN_ONLY = ("schema", "schema_tries", "session_id", "telemetry")
 def chat(prompt: str | None, as_json: bool, no_config: bool, continue_latest: bool, **params: Any) -> int:
     """Chat with the agent, turn by turn. PROMPT is the first prompt.
 
-    If the approval mode does not allow an action, the agent asks for permission: press y to allow it
-    once, a to allow it always, n to deny it. Ctrl-C ends the turn; at the prompt it leaves the chat.
+    By default, the agent may only read; it asks before anything else: press y to allow an action
+    once, a to allow it always, n to deny it. Ctrl-C ends the turn; in an empty prompt it leaves the
+    chat, and so does Ctrl-D. Alt-Enter begins a new line, Tab completes commands and @paths, and
     /help lists the commands. Files, images, instructions and a template apply to the first prompt.
 
     Without a terminal, each line of stdin is a prompt, permissions are denied without asking, and the
-    exit code is that of the last turn, as in geminids run. A chat in a terminal exits with 0.
+    exit code is that of the last turn, as in geminids run. A chat in a terminal exits with 0, or with 130
+    after a second Ctrl-C.
     """
     flags = parse_flags(params, continue_latest=continue_latest)
     loaded = load_options(flags=flags, config=not no_config)
@@ -44,6 +52,9 @@ def chat(prompt: str | None, as_json: bool, no_config: bool, continue_latest: bo
 
 
 chat.params = [param for param in chat.params if param.name not in _RUN_ONLY]
+for _param in chat.params:
+    if _param.name == "approval" and isinstance(_param, click.Option):
+        _param.help = _APPROVAL
 
 
 def split_options(options: Options) -> tuple[Options, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Ask the user of `geminids run` for permissions in the terminal, while the run waits."""
+"""Ask the user for permissions in the terminal, while a run or a turn of a chat waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 from geminids.cli.shared import keys as chat_keys
 from geminids.cli.shared.keys import ask_for_key
 from geminids.events.model import Event, PermissionAsked
-from geminids.views.permission import AskingView
+from geminids.views.terminal.chat import ChatView
 from geminids.warm.permissions.answer import PermissionAnswer
 
 __all__ = ["Asker"]
@@ -19,15 +19,15 @@ _TICK = 0.1
 
 
 class Asker:
-    """Asks the user in the terminal about the permission requests of a run. An `Asker` is the
-    `on_permission` function of the run.
+    """Asks the user in the terminal about the permission requests of a run or a turn. An `Asker` is
+    its `on_permission` function.
 
-    Before the run starts, `_Follower` in follow.py sets two attributes: `view`, which shows the
-    requests, and `writing`, the lock for everything that prints.
+    Before it starts, `_Follower` in follow.py, or the chat, sets two attributes: `view`, which shows
+    the requests, and `writing`, the lock for everything that prints.
     """
 
     def __init__(self) -> None:
-        self.view: AskingView | None = None
+        self.view: ChatView | None = None
         self.writing: anyio.CapacityLimiter | None = None
         """A lock that must be held to print. The lock ensures that nothing else is printed while a
         question is open."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from geminids.run.run import Run
     from geminids.warm.owner.run import RemoteRun
 
-__all__ = ["HungUp", "Interrupts", "collect_signals", "stop_on_signals"]
+__all__ = ["collect_signals", "receive_signals", "stop_on_signals"]
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _early: list[int] = []
@@ -58,81 +58,21 @@ async def stop_on_signals(run: Run | RemoteRun, on_stop: Callable[[], None]) -> 
 
     Signals that `collect_signals` has stored are handled first.
     """
-    import anyio
 
     def stop(number: int) -> None:
         run.stop(f"interrupted by {signal.Signals(number).name}")
         on_stop()
 
+    await receive_signals(stop)
+
+
+async def receive_signals(handle: Callable[[int], None]) -> None:
+    """Call `handle` with the number of each signal, first of those that `collect_signals` has
+    stored."""
+    import anyio
+
     with anyio.open_signal_receiver(*_stopping_signals()) as signals:
         for number in _early:
-            stop(number)
+            handle(number)
         async for number in signals:
-            stop(number)
-
-
-class HungUp(Exception):
-    """Raised if the terminal was closed, or if another process asked this process to end
-    (SIGTERM)."""
-
-
-class Interrupts:
-    """Handles the signals of a chat inside `with interrupts.handled()`.
-
-    While the user types a prompt, a signal raises an exception. At other times, a signal is stored
-    until `take` returns it.
-    """
-
-    def __init__(self) -> None:
-        self.typed = ""
-        """The text that was in the input line when the user pressed Ctrl-C."""
-        self._prompting = False
-        self._pending: list[int] = []
-
-    @contextmanager
-    def handled(self) -> Iterator[None]:
-        with _handled(self._on_signal):
-            yield
-
-    @contextmanager
-    def prompting(self) -> Iterator[None]:
-        """Inside this `with` block, the user types a prompt: Ctrl-C raises KeyboardInterrupt, and
-        any other signal raises `HungUp`.
-
-        At the start of the block, the oldest stored signal is removed. If this signal comes from
-        Ctrl-C, it has no effect; otherwise `HungUp` is raised at once.
-        """
-        number = self.take()
-        if number is not None and number != signal.SIGINT:
-            raise HungUp
-        self._prompting, self.typed = True, ""
-        try:
-            yield
-        finally:
-            self._prompting = False
-
-    def take(self) -> int | None:
-        """Remove the oldest stored signal and return its number; None if no signal is stored."""
-        return self._pending.pop(0) if self._pending else None
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self._pending)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if not self._prompting:
-            self._pending.append(number)
-            return
-        self._prompting = False
-        if number != signal.SIGINT:
-            raise HungUp
-        self.typed = _line_so_far()
-        raise KeyboardInterrupt
-
-
-def _line_so_far() -> str:
-    try:
-        import readline
-    except ImportError:
-        return ""
-    return readline.get_line_buffer()
+            handle(number)

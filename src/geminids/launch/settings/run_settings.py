@@ -38,7 +38,14 @@ from geminids.launch.settings.mcp_servers import (
 )
 from geminids.options import Options
 
-__all__ = ["POLICY", "USERS_POLICY", "RunSettings", "our_settings", "read_run_settings"]
+__all__ = [
+    "POLICY",
+    "USERS_POLICY",
+    "RunSettings",
+    "configured_model",
+    "our_settings",
+    "read_run_settings",
+]
 
 POLICY, USERS_POLICY = "policy/geminids.toml", "policy/users.toml"
 
@@ -104,7 +111,9 @@ def read_run_settings(
     users = source.settings
     settings = merge(our_settings(options, auth_type), server_settings(effective, users))
     if options.effort is not None:
-        settings = merge(settings, thinking_settings(options.effort, _model(options, environ, users)))
+        settings = merge(
+            settings, thinking_settings(options.effort, configured_model(options, environ, users))
+        )
     if warm and asks and options.permissions.mcp == "ask":
         settings = merge(settings, untrusted_servers(users))
     # If the name of an untrusted skill is uncertain, it cannot be disabled by name: disable all
@@ -254,7 +263,7 @@ def _workspace(
         raise Refused("config", str(problem), problem.hint) from None
 
 
-def _model(options: Options, environ: Mapping[str, str], users: Settings) -> str | None:
+def configured_model(options: Options, environ: Mapping[str, str], users: Settings) -> str | None:
     """Return the model name from the options, else the environment, else the user's settings.
 
     Return None if none of them sets a model.
