@@ -1,5 +1,5 @@
 # Commands for developers. Everything is installed in this clone: .venv (Python), .geminids (Gemini
-# CLI, Node, homes), .referees (third-party clients).
+# CLI, Node, homes), .referees (third-party clients), .mkdocs (the builder of the documentation site).
 
 PYTHON ?= python3
 PROMPT ?= What is in this folder?
@@ -15,7 +15,7 @@ BIN := .venv/bin
 COVERED := tests/gemini/protocol tests/events tests/dialects
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: setup run test test-deep matrix check format reference referees bench bench-quick clean
+.PHONY: setup run test test-deep matrix check format reference docs picture referees bench bench-quick clean
 .DEFAULT_GOAL := run
 
 setup: .venv/ready          ## create the environment in .venv
@@ -85,9 +85,23 @@ bench-quick: .venv/dev-ready  ## benchmarks with fewer rounds, in about 3 minute
 reference: .venv/ready      ## write docs/reference/options.md from the schema
 	@$(BIN)/python -c 'from geminids.config import reference_page; print(reference_page(), end="")' > docs/reference/options.md
 
+docs: .mkdocs/ready         ## build the documentation site in site/; a warning or a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 .mkdocs/bin/mkdocs build --strict
+	@$(PYTHON) tests/referees/docs_site.py site
+
+# A separate environment, so that `make setup` stays small.
+.mkdocs/ready: docs/requirements.txt
+	@echo "setting up .mkdocs ..."
+	@test -x .mkdocs/bin/python || $(PYTHON) -m venv .mkdocs
+	@.mkdocs/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+picture: .venv/ready        ## write docs/images/run.svg from an offline run in a terminal (needs tmux)
+	@$(BIN)/python docs/picture.py docs/images/run.svg
+
 format: .venv/dev-ready     ## fix lint and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 clean:                      ## remove everything that was installed here
-	rm -rf .venv .geminids .referees
+	rm -rf .venv .geminids .referees .mkdocs site

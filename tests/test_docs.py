@@ -33,12 +33,61 @@ def test_every_ending_is_explained(names: tuple[str, ...]) -> None:
     assert set(names) - _words("docs/reference/endings.md") == set()
 
 
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MkDocs make them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def _broken_links(page: Path, text: str) -> list[str]:
+    broken = []
+    for target in _LINK.findall(_CODE.sub("", text)):
+        file, _, anchor = target.partition("#")
+        if re.match(r"https?://", target):
+            continue
+        path = page.parent / file if file else page
+        if not path.exists() or (anchor and anchor not in _anchors(path)):
+            broken.append(f"{page.relative_to(ROOT)}: {target}")
+    return broken
+
+
 def test_every_link_between_pages_works() -> None:
-    """Relative links in Markdown name files that exist."""
-    broken = [
-        f"{page.relative_to(ROOT)}: {target}"
-        for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text())
-        if not (page.parent / target).exists()
-    ]
-    assert broken == []
+    """Links in Markdown name files that exist, and headings that these files have."""
+    assert [link for page in PAGES for link in _broken_links(page, page.read_text())] == []
+
+
+@pytest.mark.parametrize("target", ["gone.md", "index.md#gone", "#gone", "../docs"])
+def test_a_broken_link_is_found(target: str) -> None:
+    """A missing file and a missing heading are found; a folder is a link that works on GitHub."""
+    broken = _broken_links(ROOT / "docs" / "index.md", f"See [it]({target}), [this](#how-to) and `[a](b)`.")
+    assert broken == ([] if target == "../docs" else [f"docs/index.md: {target}"])
+
+
+def test_the_site_has_every_page() -> None:
+    """mkdocs.yml lists each page of docs/ once."""
+    listed = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(
+        str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")
+    )
+
+
+def test_the_index_lists_every_guide() -> None:
+    """docs/index.md links the tutorial and each how-to, migration, reference and explanation page."""
+    index = (ROOT / "docs" / "index.md").read_text()
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")]
+    exempt = ("index.md", "reference/dialects/")
+    assert [page for page in pages if not page.startswith(exempt) and f"({page})" not in index] == []
+
+
+def test_the_glossary_is_short_and_sorted() -> None:
+    """docs/glossary.md explains at most 25 terms, in alphabetical order."""
+    terms = re.findall(r"^\| ([a-z][\w ]*) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    terms.remove("term")
+    assert 0 < len(terms) <= 25
+    assert terms == sorted(terms)

@@ -75,7 +75,7 @@ def test_version_lookup_leaves_nothing_in_the_users_home(world: Any, installs: A
 @pytest.mark.timeout(900)
 def test_a_clone_sets_itself_up_and_runs(tmp_path: Path) -> None:
     """`make run` works in a new clone with an empty home. It makes real tool calls and prints the
-    lines that README shows."""
+    lines that the tutorial shows."""
     import subprocess
 
     root = Path(__file__).parents[3]
@@ -106,7 +106,7 @@ def test_a_clone_sets_itself_up_and_runs(tmp_path: Path) -> None:
         "resume:",
     ):
         assert line in outputs[0]
-        assert line in (root / "README.md").read_text()
+        assert line in (root / "docs" / "tutorial.md").read_text()
     assert "setting up" not in outputs[1]
     assert "fetching" not in outputs[1]
     assert 'You asked: “Say "hi" & it\'s $HOME”' in outputs[1]
