@@ -25,7 +25,7 @@ from geminids.launch.scratch import Scratch
 from geminids.launch.write import write
 from geminids.options import Options
 from geminids.run.accounting.cost import check_prices
-from geminids.run.accounting.lease import RunLease
+from geminids.run.accounting.lease import RunLease, attempts_per_request
 from geminids.run.attempt import Attempt, AttemptFacts
 from geminids.run.headless.attempt import HeadlessAttempt
 from geminids.run.headless.reader import OutputCallbacks
@@ -66,15 +66,11 @@ MakeWarm = Callable[[RunRecorder, Claim, RunLease, RequestLog], WarmRun]
 
 
 def with_one_try_per_request(options: Options) -> Options:
-    """Return options with which the CLI sends each request only once, if geminids retries the run.
-
-    With the CLI's usual ten tries, each retry of the run could send a request ten times. The
-    options are returned unchanged if geminids does not retry, or if the caller has set
-    `max_attempts`.
+    """Return options with which the CLI sends each request only once, if geminids retries the run
+    (see `attempts_per_request`).
     """
-    if (options.retries or options.fallback_models) and options.max_attempts is None:
-        return msgspec.structs.replace(options, max_attempts=1)
-    return options
+    attempts = attempts_per_request(options)
+    return options if attempts is None else msgspec.structs.replace(options, max_attempts=attempts)
 
 
 class RunStarter:

@@ -41,11 +41,13 @@ def open_gateway_lease(
     env: Mapping[str, str],
     budgets: Sequence[BaseBudget],
     queue: GatewayQueue,
+    max_attempts: int | None,
 ) -> tuple[OpenLease, str | None, Recording | None]:
     """Open a lease on the gateway.
 
     Return the lease, the API key (None if there is none), and the recording to close at the end of
-    the run (None if nothing is recorded). Raises `Refused` if the lease cannot be opened.
+    the run (None if nothing is recorded). `max_attempts` is how often the CLI may send a request; None
+    leaves that to the CLI. Raises `Refused` if the lease cannot be opened.
     """
     try:
         key = _read_api_key(options, route)
@@ -61,6 +63,7 @@ def open_gateway_lease(
         rate_limiter=rate_limiter,
         wake=queue.wake,
         only_models=options.only_models,
+        max_attempts=max_attempts,
     )
     try:
         return open_lease(lease), key, recording
