@@ -228,6 +228,7 @@ class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
       final numbers, for example because the answer was interrupted.
     - `price` is in dollars. It comes from the caller's price table or, for a model that is not in
       the table, from the list prices.
+    - `free` is true if a script or a cassette answered, so that the request cost nothing.
     - `status` is the HTTP status; None if there was no answer.
     - `repeat` is true if the request repeats an earlier request of the run.
     - `calls` and `thoughts` say how many tool calls and how many thoughts the answer contains.
@@ -248,6 +249,7 @@ class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
     status: int | None = None
     repeat: bool = False
     price: Decimal | None = None
+    free: bool = False
     calls: int | None = None
     thoughts: int | None = None
     waited_ms: int | None = None

@@ -19,7 +19,18 @@ from geminids.gateway.limits.roles import declared_tools, role_of
 from geminids.gateway.messages import Answered, Halt, InFlightRequest, RequestRole, Waiting
 from geminids.gateway.request import Request
 from geminids.gateway.script.encode import error_body
-from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, closing
+from geminids.gateway.upstream import (
+    FREE_HEADER,
+    Body,
+    Cut,
+    Head,
+    Mismatch,
+    Part,
+    UpstreamFault,
+    closing,
+    is_free,
+    with_header,
+)
 from geminids.log import get_logger
 from geminids.spending.budget import BudgetRefusal, Hold
 from geminids.spending.token_estimate import counted_bytes
@@ -76,6 +87,8 @@ class MeteredUpstream:
             held: list[Part] = []
             async with closing(lease.upstream.answer(request)) as parts:
                 async for part in parts:
+                    if isinstance(part, Head) and is_free(lease.upstream):
+                        part = with_header(part, FREE_HEADER, "")
                     metered.observe(part)
                     if metered.is_last_attempt and isinstance(part, (Head, Body)):
                         held.append(part)
@@ -226,7 +239,7 @@ class _MeteredRequest:
         for budget in lease.budgets if self._is_paid else ():
             if request.method not in _BY_TOKEN and budget.limits.needs_tokens:
                 return _uncountable(request, budget.name)
-            hold = budget.take(request.model, self._size)
+            hold = budget.take(request.model, self._size, is_free=is_free(lease.upstream))
             if isinstance(hold, BudgetRefusal):
                 return Halt(kind=hold.kind, message=hold.message, hint=hold.hint)
             self._holds.append(hold)
@@ -291,7 +304,8 @@ class _MeteredRequest:
         if not ended.sent:
             self._release()
         for hold in self._holds:
-            hold.settle(ended.served or self._request.model or "", counts, begun=self._has_begun)
+            model = ended.served or self._request.model or ""
+            hold.settle(model, counts, begun=self._has_begun, is_free=ended.free_as is not None)
         self._holds.clear()
         lease.report(ended)
 
@@ -336,6 +350,7 @@ class _MeteredRequest:
             first_byte_ms=int((self._first - self._left) * 1000) if self._first is not None else None,
             duration_ms=int((now - self._left) * 1000),
             whole=whole,
+            free_as=self._head.headers.get(FREE_HEADER) if self._head else None,
             sent=self._was_sent,
             held=self._rate_limited_for > 0,
             fault=self._fault.message if self._fault else None,

@@ -69,7 +69,6 @@ class Run(EventStream):
             recorder,
             Claim(self.id),
             RunLease(options, budgets=budgets),
-            free=options.offline or options.replay is not None,
             callbacks=callbacks,
             make_warm=make_warm,
         )

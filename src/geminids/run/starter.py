@@ -86,15 +86,14 @@ class RunStarter:
         claim: Claim,
         lease: RunLease,
         *,
-        free: bool,
         callbacks: OutputCallbacks | None = None,
         make_warm: MakeWarm | None = None,
     ) -> None:
         """Store what the attempts share. No attempt is started yet.
 
-        `claim` is the run's lock on its session, `lease` its access to the gateway. `free` is True
-        if requests cost nothing, because they reach no real API. `make_warm` creates the object
-        that starts attempts in a warm process; if it is None, all attempts are headless.
+        `claim` is the run's lock on its session, `lease` its access to the gateway. `make_warm`
+        creates the object that starts attempts in a warm process; if it is None, all attempts are
+        headless.
         """
         self.claim = claim
         self.lease = lease
@@ -109,7 +108,7 @@ class RunStarter:
         self._attempt: Attempt | None = None
         self._scratch: Scratch | None = None
         self._since = datetime.now(UTC)
-        self._log = RequestLog(recorder.run_id, self._session_and_folder, free=free)
+        self._log = RequestLog(recorder.run_id, self._session_and_folder)
 
     def first(self, prompt: str, options: Options) -> Attempt:
         """Start the first attempt.
