@@ -333,7 +333,7 @@ class EndedProcess(msgspec.Struct, frozen=True):
 
 class Finished(Event, frozen=True, kw_only=True):
     """The run has ended. Each run emits this event exactly once, as its last event. It contains the
-    result of the run.
+    result of the run. `failure` is None only if `outcome` is `success`.
     """
 
     run_id: str
