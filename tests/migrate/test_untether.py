@@ -126,7 +126,7 @@ async def test_the_events_of_a_run(world: Any) -> None:
     assert completed.resume == started.resume
     assert completed.usage is not None
     assert completed.usage["usage"] == {"input_tokens": 2000, "output_tokens": 40, "cache_read_tokens": 600}
-    assert completed.usage["total_cost_usd"] > 0
+    assert completed.usage["total_cost_usd"] == 0, "a script answered"
     assert completed.usage["duration_ms"] > 0
 
 

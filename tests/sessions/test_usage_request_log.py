@@ -30,10 +30,8 @@ def logged_request(
     return LoggedRequest(at=at, run="", request=request, role=role, **known)
 
 
-def log_of(
-    places: Places, *, session: str | None = "s1", project: str = "/repo/app", free: bool = False
-) -> RequestLog:
-    return RequestLog("r1", lambda: (session, project), free=free, places=places)
+def log_of(places: Places, *, session: str | None = "s1", project: str = "/repo/app") -> RequestLog:
+    return RequestLog("r1", lambda: (session, project), places=places)
 
 
 def session_usage(session: str, project: str | None, *spent: RequestTokens) -> StoredUsage:
@@ -162,21 +160,58 @@ def test_since(places: Places) -> None:
 
 def test_free_requests(places: Places) -> None:
     """A request of a scripted model is removed from its session once; another one with equal tokens
-    stays.
+    stays. If free requests are asked for, it is counted as free.
     """
     spent = [RequestTokens(101, 7, 40, 3), RequestTokens(101, 7, 40, 3), RequestTokens(5000, 7, 40, 3)]
     here, other = session_usage("s1", "/repo/app", *spent), session_usage("s2", "/repo/app", *spent)
-    log = log_of(places, free=True)
-    log.add(logged_request(1, "main"))
-    log.add(logged_request(9, "main"))
+    log = log_of(places)
+    log.add(logged_request(1, "main", free=True))
+    log.add(logged_request(9, "main", free=True))
+    log.add(logged_request(3, "router", free=True))
     usages = with_request_log([here, other], places)
     assert [[request.id for request in usage.requests] for usage in usages] == [["1", "2"], ["0", "1", "2"]]
+    *usages, conversation, router = with_request_log([here, other], places, free=True)
+    assert [usage.is_free for usage in usages] == [False, False]
+    assert [request.id for request in conversation.requests] == ["r1-1", "r1-9"]
+    assert (router.kind, router.is_free, conversation.is_free) == ("other", True, True)
+
+
+def test_free_requests_of_a_plain_cli(places: Places) -> None:
+    """A line without a session is that of the request with the same tokens and the same time, in any
+    session. A request with equal tokens at another time stays."""
+    spent = RequestTokens(101, 7, 40, 3)
+    here, other = session_usage("s1", "/repo/app", spent), session_usage("s2", "/repo/app", spent)
+    (late,) = other.requests
+    late = msgspec.structs.replace(late, at="2026-11-16T10:01:00.000Z")
+    other = msgspec.structs.replace(other, requests=(late,))
+    for number, at in ((1, NOVEMBER - 200), (2, NOVEMBER - 60_000)):
+        log_of(places, session=None, project="").add(logged_request(number, "main", at, free=True))
+    log_of(places, session=None).add(logged_request(3, "router", free=True))
+    usages = with_request_log([other, here], places)
+    assert [usage.requests for usage in usages] == [(late,), ()]
+
+
+def test_the_nearest_request_of_a_plain_cli(places: Places) -> None:
+    """If two requests have the tokens of a free one, the one that is nearer in time is free."""
+    log_of(places, session=None).add(logged_request(1, "main", NOVEMBER + 2900, free=True))
+    early = session_usage("s1", "/repo/app", RequestTokens(101, 7, 40, 3))
+    near = msgspec.structs.replace(early.requests[0], at="2026-11-16T10:00:03.000Z")
+    later = msgspec.structs.replace(early, session="s2", requests=(near,))
+    assert [usage.requests for usage in with_request_log([early, later], places)] == [early.requests, ()]
+
+
+def test_the_session_of_a_plain_cli(places: Places) -> None:
+    """A free request without a session counts for the session in which its tokens were found."""
+    log_of(places, session=None, project="").add(logged_request(1, "main", NOVEMBER + 200, free=True))
+    stored = session_usage("s1", "/repo/app", RequestTokens(101, 7, 40, 3))
+    _, found = with_request_log([stored], places, project="/repo/app", free=True)
+    assert (found.session, found.project, found.is_free) == ("s1", "/repo/app", True)
 
 
 def test_free_and_discarded(places: Places) -> None:
     """A discarded answer of a scripted model is in no session file, so nothing is removed for it."""
-    log = log_of(places, free=True)
-    log.add(logged_request(1, "main"))
+    log = log_of(places)
+    log.add(logged_request(1, "main", free=True))
     log.discarded(1)
     stored = session_usage("s1", "/repo/app", RequestTokens(101, 7, 40, 3))
     assert with_request_log([stored], places) == [stored]

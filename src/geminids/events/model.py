@@ -228,6 +228,7 @@ class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
       final numbers, for example because the answer was interrupted.
     - `price` is in dollars. It comes from the price table of the option `prices` or, for a model
       that is not in this table, from Google's list prices.
+    - `free` is true if a script or a cassette answered, so that the request cost nothing.
     - `status` is the HTTP status; None if there was no answer.
     - `repeat` is true if the request repeats an earlier request of the run.
     - `calls` and `thoughts` say how many tool calls and how many thoughts the answer contains.
@@ -248,6 +249,7 @@ class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
     status: int | None = None
     repeat: bool = False
     price: Decimal | None = None
+    free: bool = False
     calls: int | None = None
     thoughts: int | None = None
     waited_ms: int | None = None
@@ -331,7 +333,7 @@ class EndedProcess(msgspec.Struct, frozen=True):
 
 class Finished(Event, frozen=True, kw_only=True):
     """The run has ended. Each run emits this event exactly once, as its last event. It contains the
-    result of the run.
+    result of the run. `failure` is None only if `outcome` is `success`.
     """
 
     run_id: str

@@ -38,6 +38,7 @@ class Lease:
         rate_limiter: RateLimiter | None = None,
         wake: Callable[[], None] | None = None,
         only_models: Sequence[str] = (),
+        max_attempts: int | None = None,
         api: Api = "gemini",
     ) -> None:
         """Create a lease. The lease is usable only after `open_lease` (in `registry`) has opened
@@ -46,14 +47,16 @@ class Lease:
         `upstream` is the object that answers the requests. `on_message` is called with the
         gateway's messages about the requests. `wake` is called when a request has ended, and when
         the gateway learns which tools the CLI offers to the model. `only_models` are patterns of
-        the models that may be used; if it is empty, all models are allowed. `api` is the API that
-        the run uses; requests to another API are refused.
+        the models that may be used; if it is empty, all models are allowed. `max_attempts` is how
+        often the CLI may send a request; None leaves that to the CLI. `api` is the API that the run
+        uses; requests to another API are refused.
         """
         self.token = TOKEN_PREFIX + os.urandom(24).hex()
         self.upstream = upstream
         self.budgets = tuple(budgets)
         self.rate_limiter = rate_limiter
         self.only_models = tuple(only_models)
+        self.max_attempts = max_attempts
         self.api = api
         self.halted: Halt | None = None
         self.activity: Activity | None = None

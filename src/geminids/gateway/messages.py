@@ -45,7 +45,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     are the numbers of tool calls and of thoughts in the answer. `fault` describes an error between
     the gateway and the API, such as a broken connection. `whole` is false if the API or the CLI
     ended the answer early. `sent` is false if the request never reached the API: there was no
-    connection, the sign-in failed, or the gateway stopped the request.
+    connection, the sign-in failed, or the gateway stopped the request. `free_as` is set if a script
+    or a cassette answered: the value of `FREE_HEADER`.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     first_byte_ms: int | None
     duration_ms: int
     whole: bool
+    free_as: str | None = None
     sent: bool = True
     held: bool = False
     """Whether the gateway itself answered with 429, because the request exceeded

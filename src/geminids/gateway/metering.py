@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from geminids.gateway.access.authorize import Unauthorized, authorize
@@ -19,7 +19,18 @@ from geminids.gateway.limits.roles import declared_tools, role_of
 from geminids.gateway.messages import Answered, Halt, InFlightRequest, RequestRole, Waiting
 from geminids.gateway.request import Request
 from geminids.gateway.script.encode import error_body
-from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, closing
+from geminids.gateway.upstream import (
+    FREE_HEADER,
+    Body,
+    Cut,
+    Head,
+    Mismatch,
+    Part,
+    UpstreamFault,
+    closing,
+    is_free,
+    with_header,
+)
 from geminids.log import get_logger
 from geminids.spending.budget import BudgetRefusal, Hold
 from geminids.spending.token_estimate import counted_bytes
@@ -31,6 +42,9 @@ _log = get_logger("gateway")
 # API methods whose token counts are known: the answer reports them, or they can be estimated from
 # the input.
 _BY_TOKEN = ("stream", "generate", "embed")
+# Requests of these roles are sent as often as the CLI's setting `general.maxAttempts` says. The run in
+# a tool (`nested`) has its own limit.
+_LIMITED_BY_SETTING = ("main", "subagent", "nested")
 # Kinds of `UpstreamFault` that happen before the request is sent to the API.
 _NO_CONNECTION = ("dns", "connect", "proxy", "tls")
 
@@ -70,16 +84,26 @@ class MeteredUpstream:
                 metered.end(whole=True)
                 return
             metered.send()
+            held: list[Part] = []
             async with closing(lease.upstream.answer(request)) as parts:
                 async for part in parts:
+                    if isinstance(part, Head) and is_free(lease.upstream):
+                        part = with_header(part, FREE_HEADER, "")
                     metered.observe(part)
-                    yield part
+                    if metered.is_last_attempt and isinstance(part, (Head, Body)):
+                        held.append(part)
+                    else:
+                        yield part
             metered.end(whole=True)
+            for part in metered.without_retry(held):
+                yield part
         except UpstreamFault as fault:
             _log.info("request %d (%s) got no complete answer: %s", request.n, request.model, fault)
             metered.end(whole=False, fault=fault)
-            # Break the connection: without a gateway, the CLI would see the same.
-            yield Cut()
+            # Break the connection: without a gateway, the CLI would see the same. But the CLI would
+            # then send the request again.
+            for part in metered.last_answer(fault.message) if metered.is_last_attempt else (Cut(),):
+                yield part
         except Mismatch as mismatch:
             _log.warning("refused request %d (%s): %s", request.n, request.model, mismatch.message)
             lease.report(Halt(kind="mismatch", message=mismatch.message, hint=mismatch.hint))
@@ -139,6 +163,31 @@ class _MeteredRequest:
     def rate_limited_for(self) -> float:
         return self._rate_limited_for
 
+    @property
+    def is_last_attempt(self) -> bool:
+        """Whether the CLI must not send this request again, but would do so after a failure.
+
+        The CLI's setting `general.maxAttempts` applies only to conversations. It sends all other
+        requests up to five times, with pauses of up to 30 s (baseLlmClient.ts, 0.61.0).
+        """
+        limit = self._lease.max_attempts
+        is_utility = self._is_paid and self._role not in _LIMITED_BY_SETTING
+        return is_utility and limit is not None and self._attempt >= limit
+
+    def without_retry(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Return the parts of an answer. If it is an error after which the CLI would send the
+        request again, return an error after which it does not.
+        """
+        status = self._head.status if self._head is not None else 200
+        if not parts or not (status in (429, 499) or status >= 500):
+            return parts
+        error = self._observer.error if self._observer is not None else None
+        return self.last_answer(f"HTTP {status}" + (f": {error}" if error else ""))
+
+    def last_answer(self, why: str) -> Sequence[Part]:
+        """Return an error after which the CLI does not send this request again (retry.ts)."""
+        return _refusal(400, f"{why} (attempt {self._attempt} of {self._lease.max_attempts})")
+
     async def admit(self) -> Halt | None:
         """Wait until the rate limit allows the request, and reserve its cost in the budgets. Return
         a `Halt` message with the reason if the run must end; otherwise None.
@@ -190,7 +239,7 @@ class _MeteredRequest:
         for budget in lease.budgets if self._is_paid else ():
             if request.method not in _BY_TOKEN and budget.limits.needs_tokens:
                 return _uncountable(request, budget.name)
-            hold = budget.take(request.model, self._size)
+            hold = budget.take(request.model, self._size, is_free=is_free(lease.upstream))
             if isinstance(hold, BudgetRefusal):
                 return Halt(kind=hold.kind, message=hold.message, hint=hold.hint)
             self._holds.append(hold)
@@ -255,7 +304,8 @@ class _MeteredRequest:
         if not ended.sent:
             self._release()
         for hold in self._holds:
-            hold.settle(ended.served or self._request.model or "", counts, begun=self._has_begun)
+            model = ended.served or self._request.model or ""
+            hold.settle(model, counts, begun=self._has_begun, is_free=ended.free_as is not None)
         self._holds.clear()
         lease.report(ended)
 
@@ -300,6 +350,7 @@ class _MeteredRequest:
             first_byte_ms=int((self._first - self._left) * 1000) if self._first is not None else None,
             duration_ms=int((now - self._left) * 1000),
             whole=whole,
+            free_as=self._head.headers.get(FREE_HEADER) if self._head else None,
             sent=self._was_sent,
             held=self._rate_limited_for > 0,
             fault=self._fault.message if self._fault else None,

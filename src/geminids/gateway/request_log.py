@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         def requested_model(self) -> str | None: ...
         @property
         def status(self) -> int | None: ...
+        @property
+        def free(self) -> bool: ...
 
 
 __all__ = ["LoggedRequest", "RequestLog", "read_request_log"]
@@ -98,8 +100,7 @@ class RequestLog:
     a problem with the log must not end a run.
 
     `where` is a function that returns the session id and the project folder; each is None if it is
-    not known. `free` is true if a script or a cassette answers the requests, so that they cost
-    nothing. When writing fails for the first time, `add` or `discarded` returns a message;
+    not known. When writing fails for the first time, `add` or `discarded` returns a message;
     otherwise they return None.
     """
 
@@ -108,33 +109,33 @@ class RequestLog:
         run_id: str,
         where: Callable[[], tuple[str | None, str | None]],
         *,
-        free: bool = False,
         places: Places | None = None,
     ) -> None:
         self._run_id = run_id
         self._where = where
-        self._free = free
         self._places = places
         self._has_failed = False
         # The requests whose answers a session file may contain, by request number. `discarded`
         # needs them later.
         self._conversation: dict[int, LoggedRequest] = {}
 
-    def add(self, used: RequestFacts) -> str | None:
+    def add(self, used: RequestFacts, *, known_as: str | None = None) -> str | None:
         """Add a line for a request that has ended, if one is needed. Return a message if writing
         fails for the first time, and otherwise None.
 
-        If the API answers the run's requests, a line is needed for each request that may have cost
-        something and that no session file contains. If a script or a cassette answers them, a line
-        is needed for each request whose token counts are in a session file; the line shows that
-        this request cost nothing.
+        A line is needed if the request may have cost something and no session file contains it. If
+        a script or a cassette answered (`used.free`), a line with the tokens is needed too: it says
+        that the request cost nothing. `known_as` is the name under which another gateway has logged
+        such an answer (see `FREE_HEADER`): this line then replaces that one.
         """
         if used.request is None or used.role == _LOGGED_BY_INNER_RUN or not _has_cost(used):
             return None
+        run, _, number = (known_as or "").rpartition("-")
+        is_known = bool(run) and number.isdecimal()
         entry = LoggedRequest(
             at=used.at,
-            run=self._run_id,
-            request=used.request,
+            run=_short(run) or self._run_id if is_known else self._run_id,
+            request=int(number[:18]) if is_known else used.request,
             role=used.role,
             model=_short(used.model),
             requested_model=_short(used.requested_model),
@@ -144,17 +145,14 @@ class RequestLog:
             output=used.output,
             thinking=used.thinking,
             tool=used.tool,
-            free=self._free,
+            free=used.free,
         )
-        if used.role not in _CONVERSATION_ROLES:
-            # A free request of these other roles needs no line, because no session file shows
-            # tokens for it.
-            return None if self._free else self._write(entry)
-        self._conversation[entry.request] = entry
-        if self._free:
-            # This line makes `geminids usage` ignore the tokens in the session file, because they
-            # cost nothing.
+        if used.role in _CONVERSATION_ROLES:
+            self._conversation[used.request] = entry
+        if entry.free:
             return self._write(entry) if entry.is_counted else None
+        if used.role not in _CONVERSATION_ROLES:
+            return self._write(entry)
         # An answer without tokens gets a line, because the CLI does not accept it and no session
         # file contains it.
         return None if entry.is_counted else self._write(entry)

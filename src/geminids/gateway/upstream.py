@@ -13,6 +13,7 @@ import msgspec
 from geminids.gateway.request import Request
 
 __all__ = [
+    "FREE_HEADER",
     "Body",
     "Cut",
     "Hang",
@@ -24,7 +25,15 @@ __all__ = [
     "UpstreamFault",
     "Wait",
     "closing",
+    "is_free",
+    "with_header",
 ]
+
+
+FREE_HEADER = "x-geminids-free"
+"""A header of an answer that a script or a cassette made, so that it cost nothing. The value is the
+name of the answer in the request log: the run, `-` and the number of the request. It is empty if the
+answer has no line in the log."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -35,6 +44,10 @@ class Head(msgspec.Struct, frozen=True):
     status: int
     headers: dict[str, str] = {}
     kind: str = ""
+
+
+def with_header(head: Head, name: str, value: str) -> Head:
+    return msgspec.structs.replace(head, headers={**head.headers, name: value})
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -108,6 +121,11 @@ class Upstream(Protocol):
     """
 
     def answer(self, request: Request) -> AsyncIterator[Part]: ...
+
+
+def is_free(upstream: Upstream) -> bool:
+    """Return whether no model answers the requests, but a script or a cassette."""
+    return bool(getattr(upstream, "is_free", False))
 
 
 @asynccontextmanager

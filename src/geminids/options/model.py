@@ -143,7 +143,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     max_attempts: Annotated[
         Attempts | None,
         Meta(
-            description="How many times the CLI tries a failing model request; by default, this can take minutes."
+            description="How often the CLI sends a model request that fails; by default, this can take minutes."
         ),
     ] = None
     retries: Annotated[

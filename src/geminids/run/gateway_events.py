@@ -237,7 +237,7 @@ class GatewayEvents:
             return events
         used = self._used(answer, turn)
         events.append(used)
-        if problem := self._log.add(used):
+        if problem := self._log.add(used, known_as=answer.free_as):
             events.append(self._recorder.notice("warning", "request_log", problem))
         if answer.finish not in _PLAIN_FINISH and answer.ok:
             events.append(self._cut_short(answer, str(answer.finish)))
@@ -260,6 +260,7 @@ class GatewayEvents:
             role=answer.role,
             status=answer.status,
             repeat=answer.repeat,
+            free=answer.free_as is not None,
             input=counts.input if counts else unknown,
             cached=counts.cached if counts else unknown,
             output=counts.output if counts else unknown,

@@ -46,6 +46,11 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     run_id: str
     outcome: Outcome
     failure: Failure | None
+    """Why the run did not succeed, with a kind and a hint. None only if `outcome` is `success`.
+
+    If a limit or the caller ended the run, the kind is the outcome: `timed_out`, `max_turns`,
+    `over_budget` or `interrupted`.
+    """
     reason: str | None
     text: str
     answer: str

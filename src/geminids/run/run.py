@@ -69,7 +69,6 @@ class Run(EventStream):
             recorder,
             Claim(self.id),
             RunLease(options, budgets=budgets),
-            free=options.is_simulated,
             callbacks=callbacks,
             make_warm=make_warm,
         )

@@ -25,7 +25,7 @@ from geminids.launch.scratch import Scratch
 from geminids.launch.write import write
 from geminids.options import Options
 from geminids.run.accounting.cost import check_prices
-from geminids.run.accounting.lease import RunLease
+from geminids.run.accounting.lease import RunLease, attempts_per_request
 from geminids.run.attempt import Attempt, AttemptFacts
 from geminids.run.headless.attempt import HeadlessAttempt
 from geminids.run.headless.reader import OutputCallbacks
@@ -66,15 +66,14 @@ MakeWarm = Callable[[RunRecorder, Claim, RunLease, RequestLog], WarmRun]
 
 
 def with_one_try_per_request(options: Options) -> Options:
-    """Return options with which the CLI sends each request only once, if geminids retries the run.
+    """Return options with which the CLI sends each request only once, if geminids retries the run
+    (see `attempts_per_request`).
 
     By default, the CLI tries a request up to ten times, so each retry of the run could send a
-    request ten times. The options are returned unchanged if geminids does not retry, or if the
-    caller has set `max_attempts`.
+    request ten times.
     """
-    if (options.retries or options.fallback_models) and options.max_attempts is None:
-        return msgspec.structs.replace(options, max_attempts=1)
-    return options
+    attempts = attempts_per_request(options)
+    return options if attempts is None else msgspec.structs.replace(options, max_attempts=attempts)
 
 
 class RunStarter:
@@ -90,15 +89,14 @@ class RunStarter:
         claim: Claim,
         lease: RunLease,
         *,
-        free: bool,
         callbacks: OutputCallbacks | None = None,
         make_warm: MakeWarm | None = None,
     ) -> None:
         """Store what the attempts share. No attempt is started yet.
 
-        `claim` is the run's lock on its session, `lease` its access to the gateway. `free` is True
-        if requests cost nothing, because they reach no real API. `make_warm` creates the object
-        that starts attempts in a warm process; if it is None, all attempts are headless.
+        `claim` is the run's lock on its session, `lease` its access to the gateway. `make_warm`
+        creates the object that starts attempts in a warm process; if it is None, all attempts are
+        headless.
         """
         self.claim = claim
         self.lease = lease
@@ -113,7 +111,7 @@ class RunStarter:
         self._attempt: Attempt | None = None
         self._scratch: Scratch | None = None
         self._since = datetime.now(UTC)
-        self._log = RequestLog(recorder.run_id, self._session_and_folder, free=free)
+        self._log = RequestLog(recorder.run_id, self._session_and_folder)
 
     def first(self, prompt: str, options: Options) -> Attempt:
         """Start the first attempt.

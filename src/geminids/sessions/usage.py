@@ -6,6 +6,7 @@ request that is in several files is counted only once.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter
@@ -42,6 +43,8 @@ _UUID_LENGTH = 36
 _SHORT_ID = re.compile(r"session-.*-([^-]*)\.jsonl?")
 _HEADER = re.compile(rb'"(sessionId|startTime)"\s*:\s*"([^"\\]{1,300})"')
 _HEAD = 4096
+# The CLI writes the time of an answer some milliseconds after its end, and more on a busy machine.
+_SAME_ANSWER_MS = 10_000
 
 # conversation: requests of the conversation and its subagents. other: requests that the CLI sends
 # for other purposes (to choose the model, search the web, compress the conversation, ...).
@@ -98,7 +101,7 @@ class StoredUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     For a file of a subagent, `session` is the id of the session that started the subagent.
     `are_tokens_known` is False if the answers to these requests ended before the API reported the
-    tokens.
+    tokens. `is_free` is True if a script or a cassette answered, so that the requests cost nothing.
     """
 
     file: str
@@ -110,6 +113,7 @@ class StoredUsage(msgspec.Struct, frozen=True, kw_only=True):
     troubles: tuple[Trouble, ...] = ()
     kind: Kind = "conversation"
     are_tokens_known: bool = True
+    is_free: bool = False
 
 
 class _UsageMessage(msgspec.Struct, gc=False):
@@ -174,6 +178,7 @@ def with_request_log(
     project: str | None = None,
     only_stored: bool = False,
     since: datetime | None = None,
+    free: bool = False,
 ) -> list[StoredUsage]:
     """Return the requests in `stored` (from session files) together with the requests in the
     request log, geminids' own file of requests that are in no session file.
@@ -182,30 +187,31 @@ def with_request_log(
     folder. `since`: only requests from this time on. `only_stored`: only requests of sessions in
     `stored`.
 
-    Requests to a scripted or replayed model cost nothing, so they are left out. Lines that cannot
-    be read raise no error.
+    Requests that a script or a cassette answered cost nothing. They are left out, unless `free` is
+    true. Lines that cannot be read raise no error.
     """
     stored = list(stored)
     logged, troubles = _logged(places, since)
-    usages = _without_free(stored, [entry for entry in logged if entry.free and not entry.discarded])
+    usages, owners = _without_free(stored, [entry for entry in logged if entry.free and not entry.discarded])
     projects = {usage.session: usage.project for usage in stored}
-    groups: dict[tuple[str, str | None, Kind, bool], list[StoredRequest]] = {}
+    groups: dict[tuple[str, str | None, Kind, bool, bool], list[StoredRequest]] = {}
     for entry in logged:
-        if entry.free:
+        if entry.free and not free:
             continue
         in_conversation = entry.role in ("main", "subagent")
         kind: Kind = "discarded" if entry.discarded else "conversation" if in_conversation else "other"
-        if entry.session in projects:
-            group = (entry.session, projects[entry.session], kind, entry.is_counted)
+        session = entry.session or owners.get((entry.run, entry.request))
+        if session in projects:
+            group = (session, projects[session], kind, entry.is_counted, entry.free)
         elif only_stored or (
             project is not None and entry.project not in (project, os.path.realpath(project))
         ):
             continue
         else:
-            group = (entry.session or entry.run, entry.project, kind, entry.is_counted)
+            group = (session or entry.run, entry.project, kind, entry.is_counted, entry.free)
         groups.setdefault(group, []).append(_request(entry))
     log = str(places.request_log)
-    for (session, folder, kind, is_counted), requests in groups.items():
+    for (session, folder, kind, is_counted, is_free), requests in groups.items():
         usages.append(
             StoredUsage(
                 file=log,
@@ -216,6 +222,7 @@ def with_request_log(
                 requests=tuple(requests),
                 kind=kind,
                 are_tokens_known=is_counted,
+                is_free=is_free,
             )
         )
     if troubles:
@@ -254,31 +261,85 @@ def _logged(places: Places, since: datetime | None) -> tuple[list[LoggedRequest]
     return list(latest.values()), tuple(troubles)
 
 
-def _without_free(stored: list[StoredUsage], free: list[LoggedRequest]) -> list[StoredUsage]:
-    """Return the stored sessions without the requests in `free`: requests to scripted and replayed
-    models, which cost nothing.
+_Counts = tuple[int | None, ...]
+
+
+def _without_free(
+    stored: list[StoredUsage], free: list[LoggedRequest]
+) -> tuple[list[StoredUsage], dict[tuple[str, int], str]]:
+    """Return the stored sessions without the requests in `free`: requests that a script or a cassette
+    answered, which cost nothing. Also return the sessions of those requests whose line names none, by
+    the run and the number in the line.
 
     A stored request is the same as one in `free` if both have the same session and the same numbers
-    of tokens.
+    of tokens. A line without a session comes from a gateway to which a plain `gemini` was connected:
+    then the request nearest in time is taken.
     """
+    owners: dict[tuple[str, int], str] = {}
     if not free:
-        return stored
-    left = Counter((entry.session, entry.input, entry.output, entry.cached, entry.thinking) for entry in free)
-    sessions = {entry.session for entry in free}
-    usages = []
+        return stored, owners
+    in_session: Counter[tuple[str, _Counts]] = Counter()
+    anywhere: dict[_Counts, list[LoggedRequest]] = {}
+    for entry in free:
+        counts: _Counts = (entry.input, entry.output, entry.cached, entry.thinking)
+        if entry.session is not None:
+            in_session[entry.session, counts] += 1
+        elif entry.role in ("main", "subagent"):
+            anywhere.setdefault(counts, []).append(entry)
+    sessions = {session for session, _ in in_session}
+    usages: list[StoredUsage] = []
+    pairs: list[tuple[float, int, LoggedRequest, StoredRequest]] = []
     for usage in stored:
-        if usage.session in sessions:
-            requests = []
+        if anywhere or usage.session in sessions:
+            kept = []
             for request in usage.requests:
-                tokens = request.tokens
-                key = (usage.session, tokens.input, tokens.output, tokens.cached, tokens.thinking)
-                if left[key] > 0:
-                    left[key] -= 1
-                else:
-                    requests.append(request)
-            usage = msgspec.structs.replace(usage, requests=tuple(requests))
+                counts = _counts_of(request)
+                if usage.session in sessions and in_session[usage.session, counts] > 0:
+                    in_session[usage.session, counts] -= 1
+                    continue
+                kept.append(request)
+                for entry in anywhere.get(counts, ()):
+                    apart = _apart(entry, request)
+                    if apart <= _SAME_ANSWER_MS:
+                        pairs.append((apart, len(usages), entry, request))
+            usage = msgspec.structs.replace(usage, requests=tuple(kept))
         usages.append(usage)
-    return usages
+    for number, taken in _nearest(pairs, usages, owners).items():
+        kept = [request for request in usages[number].requests if id(request) not in taken]
+        usages[number] = msgspec.structs.replace(usages[number], requests=tuple(kept))
+    return usages, owners
+
+
+def _nearest(
+    pairs: list[tuple[float, int, LoggedRequest, StoredRequest]],
+    usages: list[StoredUsage],
+    owners: dict[tuple[str, int], str],
+) -> dict[int, set[int]]:
+    """Assign each entry of the log to one stored request, the nearest in time first. Add the sessions
+    to `owners`, and return the ids of the assigned request objects by the index in `usages`.
+
+    Each item of `pairs` has the time between the two, and the index of the request's session.
+    """
+    taken: dict[int, set[int]] = {}
+    for _, number, entry, request in sorted(pairs, key=lambda pair: pair[0]):
+        name = entry.run, entry.request
+        if name not in owners and id(request) not in taken.get(number, ()):
+            owners[name] = usages[number].session
+            taken.setdefault(number, set()).add(id(request))
+    return taken
+
+
+def _counts_of(request: StoredRequest) -> _Counts:
+    tokens = request.tokens
+    return tokens.input, tokens.output, tokens.cached, tokens.thinking
+
+
+def _apart(entry: LoggedRequest, request: StoredRequest) -> float:
+    """Return the milliseconds between the two; infinity if the time of the request is not valid."""
+    try:
+        return abs(entry.at - datetime.fromisoformat(request.at).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return math.inf
 
 
 def _request(entry: LoggedRequest) -> StoredRequest:

@@ -109,19 +109,23 @@ class Hold:
         self._amount = amount
         self._settle: Settle | None = settle
 
-    def settle(self, model: str | None, counts: Counts | None, *, begun: bool = False) -> None:
+    def settle(
+        self, model: str | None, counts: Counts | None, *, begun: bool = False, is_free: bool = False
+    ) -> None:
         """Replace the reserved amount with the true cost of the request.
 
         `model` is the model that answered; None if the request was not sent. `counts` are the
         tokens that the API reported; None if it reported none. `begun` is true if an answer had
-        started.
+        started. `is_free` is true if a script or a cassette answered: the request then costs no
+        dollars.
 
         With `counts`, the true cost is the cost of these tokens. Without `counts`, a request that
         was not sent costs nothing. A request whose answer had started costs the reserved amount,
         and any other request costs no tokens, but counts as one request.
         """
         if counts is not None:
-            self._end(self._budget.cost_of(model or self._model, self._model, counts))
+            cost = self._budget.cost_of(model or self._model, self._model, counts)
+            self._end(msgspec.structs.replace(cost, dollars=Decimal(0)) if is_free else cost)
         elif model is None:
             self._end(Spending())
         else:
@@ -167,17 +171,18 @@ class BaseBudget:
         with self._lock:
             return self._spent
 
-    def take(self, model: str | None, size: int) -> Hold | BudgetRefusal:
+    def take(self, model: str | None, size: int, *, is_free: bool = False) -> Hold | BudgetRefusal:
         """Reserve the minimum cost of a request before it is sent, and return the reservation.
         Return a refusal instead if the limits would be exceeded, if the budget is in dollars and
         the price is unknown, or if the file of the budget cannot be written.
 
         `model` is the requested model. `size` is the size of the request in bytes, as
-        `token_estimate.counted_bytes` computes it.
+        `token_estimate.counted_bytes` computes it. `is_free` is true if a script or a cassette
+        answers: no dollars are reserved.
         """
         model = model or ""
         min_tokens = size // BYTES_PER_TOKEN
-        dollars = self._dollars(model, model, Counts(input=min_tokens))
+        dollars = Decimal(0) if is_free else self._dollars(model, model, Counts(input=min_tokens))
         if dollars is None and self.limits.dollars is not None:
             return _unknown_price(self.name, model)
         amount = Spending(dollars=dollars or Decimal(0), tokens=min_tokens, requests=1)

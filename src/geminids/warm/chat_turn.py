@@ -150,12 +150,11 @@ class _TurnStarter:
         self._conversation = conversation
         self._recorder = recorder
         self._on_permission = on_permission
-        self._free = options.is_simulated
         self._headless: RunStarter | None = None
         self._cwd = os.path.realpath(options.cwd)
         self.clear_session = False
         """Whether a new session replaced the session that the caller asked to resume."""
-        self._log = RequestLog(recorder.run_id, lambda: (self.session_id, self._cwd), free=self._free)
+        self._log = RequestLog(recorder.run_id, lambda: (self.session_id, self._cwd))
 
     @property
     def session_id(self) -> str | None:
@@ -200,9 +199,7 @@ class _TurnStarter:
             budgets=self._conversation.lease.share_budgets(),
             parent=self._conversation.lease,
         )
-        starter = self._headless = RunStarter(
-            self._recorder, Claim(self._recorder.run_id), lease, free=self._free
-        )
+        starter = self._headless = RunStarter(self._recorder, Claim(self._recorder.run_id), lease)
         try:
             return await starter.resume_headless(prompt, options, session_id, is_wanted)
         finally:

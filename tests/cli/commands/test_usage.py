@@ -247,7 +247,7 @@ def test_the_request_log(full: Machine) -> None:
     assert "OTHER" not in full.output() and "Not included" in full.output()
     places = Places(full.root / "geminids")
     for number, (owner, project) in enumerate([(session, "/repo/here"), ("gone", "/repo/gone")]):
-        log = RequestLog(f"r{number}", lambda where=(owner, project): where, free=False, places=places)  # type: ignore[misc]
+        log = RequestLog(f"r{number}", lambda where=(owner, project): where, places=places)  # type: ignore[misc]
         counts = {"input": 90, "cached": 0, "output": 10, "thinking": 0, "tool": 0}
         for request, role in enumerate(("router", "main", "search")):
             facts = LoggedRequest(

@@ -33,12 +33,24 @@ _DAILY_QUOTA = {
 class _Run:
     """A lease in use and the messages that it received."""
 
-    def __init__(self, replies: list[Reply], rate_limiter: RateLimiter | None = None, **limits: Any) -> None:
+    def __init__(
+        self,
+        replies: list[Reply],
+        rate_limiter: RateLimiter | None = None,
+        max_attempts: int | None = None,
+        **limits: Any,
+    ) -> None:
         self.messages: list[GatewayMessage] = []
         self.changed = threading.Condition()
         self.budget = Budget(**limits or {"requests": 99})
         self.opened = open_lease(
-            Lease(Scripted(replies), self._receive, budgets=[self.budget], rate_limiter=rate_limiter)
+            Lease(
+                Scripted(replies),
+                self._receive,
+                budgets=[self.budget],
+                rate_limiter=rate_limiter,
+                max_attempts=max_attempts,
+            )
         )
         self.opened.begin()
 
@@ -78,6 +90,21 @@ def test_failed_request_costs_no_tokens(status: int) -> None:
     run.wait_for(Answered)
     run.close()
     assert run.budget.spent == Spending(requests=1)
+
+
+def test_the_last_attempt_of_a_utility_request() -> None:
+    """The last attempt that `max_attempts` allows gets an error after which the CLI does not send the
+    request again. Earlier attempts, answers and errors of the conversation are passed on."""
+    failing = Reply(status=503, error="busy", method="any", times=3)
+    run = _Run([failing, Reply(text="hi", method="any", times=2)], max_attempts=2)
+    assert run.ask()[0] == 503
+    status, body = run.ask()
+    assert (status, body["error"]["message"]) == (400, "HTTP 503: busy (attempt 2 of 2)")
+    assert run.ask(path=f"models/{_MODEL}:streamGenerateContent")[0] == 503
+    assert run.ask()[0] == 200
+    run.close()
+    statuses = [message.status for message in run.messages if isinstance(message, Answered)]
+    assert statuses == [503, 503, 503, 200], "the run learns what the API answered"
 
 
 def test_cancelled_request_costs_its_input() -> None:

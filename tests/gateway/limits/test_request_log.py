@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from geminids.config.paths import Places
@@ -37,8 +38,8 @@ def make_entry_without_tokens(request: int, role: str) -> LoggedRequest:
     return make_entry(request, role, **dict.fromkeys(("input", "cached", "output", "thinking", "tool")))
 
 
-def log_of(places: Places, *, free: bool = False, session: str | None = "s1") -> RequestLog:
-    return RequestLog("r1", lambda: (session, "/repo/app"), free=free, places=places)
+def log_of(places: Places, *, session: str | None = "s1") -> RequestLog:
+    return RequestLog("r1", lambda: (session, "/repo/app"), places=places)
 
 
 def read(places: Places) -> list[LoggedRequest]:
@@ -162,24 +163,41 @@ def test_nested_requests_are_not_written(places: Places) -> None:
 
 
 def test_scripted_model(places: Places) -> None:
-    """For a scripted or replayed model, only requests of the conversation are written, as free."""
-    log = log_of(places, free=True)
-    log.add(make_entry(1, "main"))
-    log.add(make_entry(2, "subagent"))
-    log.add(make_entry(3, "router"))
-    log.add(make_entry_without_tokens(4, "main"))
+    """Each answer of a script or a cassette with tokens is written, as free."""
+    log = log_of(places)
+    log.add(make_entry(1, "main", free=True))
+    log.add(make_entry(2, "subagent", free=True))
+    log.add(make_entry(3, "router", free=True))
+    log.add(msgspec.structs.replace(make_entry_without_tokens(4, "main"), free=True))
     log.discarded(1)
     assert [(entry.request, entry.free, entry.discarded) for entry in read(places)] == [
         (1, True, False),
         (2, True, False),
+        (3, True, False),
         (1, True, True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("known_as", "named"),
+    [
+        ("gateway-7-12", ("gateway-7", 12)),
+        ("", ("r1", 1)),
+        ("12", ("r1", 1)),
+        ("gateway-x", ("r1", 1)),
+    ],
+)
+def test_an_answer_that_another_gateway_logged(places: Places, known_as: str, named: Any) -> None:
+    """An answer that the gateway of a script has logged keeps its name, so that it counts once. A name
+    that is not valid is ignored."""
+    log_of(places).add(make_entry(1, "main", free=True), known_as=known_as)
+    assert [(entry.run, entry.request, entry.session) for entry in read(places)] == [(*named, "s1")]
 
 
 def test_session_is_read_when_the_line_is_written(places: Places) -> None:
     """An entry has the session and folder that are known when its line is written."""
     known: list[tuple[str | None, str | None]] = [(None, None)]
-    log = RequestLog("r1", lambda: known[0], free=False, places=places)
+    log = RequestLog("r1", lambda: known[0], places=places)
     log.add(make_entry(1, "main"))
     log.add(make_entry(2))
     known[0] = ("s1", "/repo/app")
@@ -196,7 +214,7 @@ def test_many_processes(places: Places) -> None:
         "import sys\nfrom pathlib import Path\nfrom geminids.config.paths import Places\n"
         "from geminids.gateway.request_log import LoggedRequest, RequestLog\n"
         "where = ('s', '/repo/' + 'x' * 3000)\n"
-        "log = RequestLog(sys.argv[2], lambda: where, free=False, places=Places(Path(sys.argv[1])))\n"
+        "log = RequestLog(sys.argv[2], lambda: where, places=Places(Path(sys.argv[1])))\n"
         "sys.stdin.read()\n"
         "for n in range(20):\n"
         f"    facts = LoggedRequest(at={AT}, run='', request=n, role='router', status=200, input=1)\n"
@@ -350,14 +368,14 @@ def test_failing_where_function(places: Places) -> None:
     def where() -> tuple[str | None, str | None]:
         raise RuntimeError("no session yet")
 
-    problem = RequestLog("r1", where, free=False, places=places).add(make_entry(1))
+    problem = RequestLog("r1", where, places=places).add(make_entry(1))
     assert problem is not None and "no session yet" in problem
 
 
 @pytest.mark.parametrize("project", ["/repo/" + "x" * 5000, "/repo/\udcff", "/repo/" + "\x01" * 1000])
 def test_project_that_cannot_be_written(places: Places, project: str) -> None:
     """A project path that is too long or not UTF-8 is left out of the entry."""
-    log = RequestLog("r1", lambda: ("s1", project), free=False, places=places)
+    log = RequestLog("r1", lambda: ("s1", project), places=places)
     assert log.add(make_entry(1, model="m" * 5000)) is None
     (entry,) = read(places)
     assert (entry.session, entry.project, len(entry.model or "")) == ("s1", None, 200)
@@ -367,5 +385,5 @@ def test_project_that_cannot_be_written(places: Places, project: str) -> None:
 def test_default_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `places`, the log is in the data folder of geminids."""
     monkeypatch.setenv("GEMINIDS_HOME", str(tmp_path / "geminids"))
-    assert RequestLog("r1", lambda: (None, None), free=False).add(make_entry(1)) is None
+    assert RequestLog("r1", lambda: (None, None)).add(make_entry(1)) is None
     assert len(read(Places.of())) == 1

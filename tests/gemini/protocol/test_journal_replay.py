@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from geminids.gemini.protocol.journal.replay import StoredConversation, replay
+from geminids.gemini.protocol.journal.stream import open_journal
 from recordings import FIXTURES, VERSIONS, recorded
 
 HEADER: dict[str, Any] = {"sessionId": "s", "projectHash": "p", "startTime": "t"}
@@ -207,3 +209,39 @@ def test_a_checkpoint_with_a_new_message_replaces_the_conversation() -> None:
     ]
     messages = replay(json.dumps(line).encode() for line in lines).messages
     assert [message.id for message in messages] == ["s1"]
+
+
+def test_a_later_checkpoint_of_a_resumed_session(tmp_path: Path) -> None:
+    """After a resume, a checkpoint (which the CLI writes when a turn fails) keeps the details of the
+    messages from before the resume, and the prompt that it omits. A turn that it leaves out is gone,
+    and a copy with the message's own time replaces the message."""
+    copies: list[dict[str, Any]] = [
+        {"id": "m2", "type": "gemini", "timestamp": "late", "content": [{"text": "Hm."}]},
+        {"id": "m2_response", "type": "user", "timestamp": "late"},
+    ]
+    lines: list[dict[str, Any]] = [
+        {"sessionId": "s", "projectHash": "p"},
+        {"id": "m1", "type": "user", "timestamp": "early", "content": "/help is what?"},
+        {"id": "m2", "type": "gemini", "timestamp": "early", "content": "Hm.", "model": "pro"},
+        {"sessionId": "s", "projectHash": "p"},
+        {"$set": {"messages": copies}},
+        {"id": "m3", "type": "user", "timestamp": "late", "content": "next"},
+        {"$set": {"messages": copies}},
+    ]
+    assert _models(tmp_path, lines) == [("m1", None), ("m2", "pro")]
+    lines[-1] = {"$set": {"messages": [{"id": "s1", "type": "user", "timestamp": "late"}]}}
+    assert _models(tmp_path, lines) == [("s1", None)]
+    lines[-1] = {
+        "$set": {"messages": [{"id": "m2", "type": "gemini", "timestamp": "early", "model": "flash"}]}
+    }
+    assert _models(tmp_path, lines) == [("m2", "flash")]
+
+
+def _models(tmp_path: Path, lines: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
+    """Return the id and the model of each message; both readers of session files must agree."""
+    encoded = [json.dumps(line).encode() for line in lines]
+    file = tmp_path / "session.jsonl"
+    file.write_bytes(b"\n".join(encoded) + b"\n")
+    models = [(message.id, message.model) for message in replay(encoded).messages]
+    assert [(message.id, message.model) for message in open_journal(file).messages] == models
+    return models

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import gateway_runs
@@ -136,6 +137,42 @@ def test_an_unreachable_api(world: Any) -> None:
     result = geminids.ask_sync("hello", options_with_url(world, "http://api.nowhere.invalid"))
     assert result.failure is not None
     assert (result.failure.kind, "api.nowhere.invalid" in result.failure.message) == ("network", True)
+
+
+@pytest.mark.parametrize("how", ["run", pytest.param("chat", marks=deep)])
+def test_the_router_of_an_unreachable_api(world: Any, how: str) -> None:
+    """`max_attempts` limits the model router too: it fails once, then the conversation fails once. The
+    failure is that of the API, which the caller may retry."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        options = options_with_url(world, f"http://127.0.0.1:{taken.getsockname()[1]}", model="auto")
+        stream = geminids.stream_sync("hello", options) if how == "run" else anyio.run(_chat_events, options)
+        events: list[Any] = list(stream)
+    retries = [notice for notice in select_events(events, Notice) if notice.code == "retry"]
+    assert [notice.retry.attempt for notice in retries if notice.retry] == [1, 1]
+    failure = events[-1].failure
+    assert (failure.kind, failure.retryable, "refused" in failure.message.lower()) == ("network", True, True)
+
+
+async def _chat_events(options: geminids.Options) -> list[Any]:
+    async with geminids.Pool(options) as pool, pool.chat() as chat, chat.send("hello") as turn:
+        return [event async for event in turn]
+
+
+@pytest.mark.deep
+def test_a_router_that_fails_once(world: Any) -> None:
+    """With `max_attempts` 1, a router that fails is not asked again, and the conversation goes on."""
+    events, google = run_against(
+        world,
+        lambda request: (
+            Reply(status=500, error="no", method="any")
+            if request.method == "generate"
+            else Reply(text="fine")
+        ),
+        model="auto",
+    )
+    assert events[-1].outcome == "success"
+    assert [asked.request.method for asked in google.asked] == ["generate", "stream"]
 
 
 @pytest.mark.deep

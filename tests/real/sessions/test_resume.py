@@ -16,6 +16,7 @@ import pytest
 from collect_events import run_and_collect, select_events
 from geminids import Notice, Started, Thought, TokensUsed, ToolFinished, ToolStarted, decode_event, sessions
 from geminids.gateway import ReplyUsage
+from geminids.sessions.transcript import entries
 from plain_gemini import plain_gemini
 
 pytestmark = pytest.mark.real
@@ -110,6 +111,25 @@ def test_a_session_can_be_resumed_many_times(world: Any) -> None:
         _assert_only_new_events(events, result)
     loaded = sessions.load(session, world.cwd, environ={"HOME": str(world.home)}, places=world.places)
     assert [message.text for message in loaded.messages if message.type == "gemini"].count("pear") == 3
+
+
+def test_a_failed_turn_keeps_the_earlier_ones(world: Any) -> None:
+    """After a resumed turn that failed, the transcript still has the first turn with its prompt, which
+    begins with a slash, its tool call and its tokens. The CLI's last record has none of them."""
+    world.gateway.reply(calls=[("glob", {"pattern": "*"})], usage=ReplyUsage(input=1000, output=10))
+    world.gateway.reply(text="a folder", usage=ReplyUsage(input=2000, output=20))
+    first = world.ask("/tmp is what?", literal=True, approval="yolo")
+    assert first.ok, first.failure
+    world.gateway.reply(status=400, error="no")
+    assert world.ask("and now?", resume=first.session_id).failure.kind == "bad_request"
+    stored = sessions.load(
+        first.session_id, home="user", environ={"HOME": str(world.home)}, places=world.places
+    )
+    shown: list[Any] = list(entries(stored.messages))
+    assert [type(entry).__name__ for entry in shown] == ["PromptEntry", "ToolEntry", "TextEntry", "TurnEnd"]
+    prompt, tool, text, end = shown
+    assert prompt.text.strip() == "/tmp is what?" and (tool.name, text.text) == ("glob", "a folder")
+    assert (end.requests, end.input, end.output) == (2, 3000, 30)
 
 
 @pytest.mark.deep

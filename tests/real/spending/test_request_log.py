@@ -20,6 +20,7 @@ from geminids.gateway import Call, Reply, ReplyUsage, Request
 from geminids.gateway.request_log import LoggedRequest, read_request_log
 from geminids.sessions import fork
 from geminids.sessions.usage import StoredUsage, stored_usage, with_request_log
+from plain_gemini import plain_gemini
 
 pytestmark = pytest.mark.real
 
@@ -300,6 +301,55 @@ def test_an_offline_run_costs_nothing(make_world: Any) -> None:
         again = options_for(world, google, model="auto", approval="yolo", resume=first.session_id)
         assert geminids.ask_sync("look for pears", again).outcome == "success"
     assert count_all_tokens(world) == served_tokens(google)
+
+
+@pytest.mark.parametrize("how", ["run", "chat"])
+def test_a_scripted_api_costs_nothing(make_world: Any, how: str) -> None:
+    """A run against the gateway of a test, or of `geminids gateway`, costs no dollars: neither its
+    result, nor its budget, nor the report. With `--scripted` the report has each request once."""
+    world = make_world("0.61.0")
+    budget = geminids.Budget(dollars=1.0)
+    world.gateway.reply(calls=[("glob", {"pattern": "*"})])
+    world.gateway.reply(text="done")
+
+    async def ask() -> geminids.Result:
+        options = world.options(model="auto")
+        if how == "run":
+            return await geminids.ask("hello", options, budget=budget)
+        async with geminids.Pool(options, budget=budget) as pool, pool.chat() as chat:
+            return await chat.ask("hello")
+
+    result = anyio.run(ask)
+    assert result.ok and result.cost is not None, result.failure
+    assert result.cost.usd == 0 and (result.cost.basis, result.cost.auth_mode) == ("exact", "none")
+    assert budget.spent.dollars == 0 and budget.spent.requests == 3
+    assert run_usage_command(world)["total"]["requests"] == 0
+    report = run_usage_command(world, "--scripted", "--by", "session")
+    total = report["total"]
+    assert (total["requests"], total["scripted_requests"], total["other_requests"]) == (3, 3, 1)
+    assert (total["total"], total["scripted_tokens"]) == (budget.spent.tokens, budget.spent.tokens)
+    assert (total["usd"], report["unpriced_models"]) == (0, [])
+    assert [row["session"] for row in report["rows"] if row["scripted_requests"] == 3] == [result.session_id]
+
+
+def test_a_plain_cli_with_a_scripted_api_costs_nothing(make_world: Any) -> None:
+    """The gateway of a script logs what a plain `gemini` asks it, so that its session is not counted.
+    Requests of a real API with equal tokens are counted."""
+    world = make_world("0.61.0")
+    usage = ReplyUsage(input=1000, output=10)
+    with FakeGoogle([Reply(text="paid", usage=usage)], with_key=KEY) as google:
+        paid = geminids.ask_sync("hello", options_for(world, google))
+    assert paid.cost is not None and paid.cost.usd
+    world.gateway.reply(text="free", usage=usage)
+    done = plain_gemini(world, "--prompt=hello")
+    assert done.returncode == 0, done.stderr
+    rows = run_usage_command(world, "--by", "session")["rows"]
+    assert [(row["session"], row["requests"]) for row in rows] == [(paid.session_id, 1)]
+    rows = run_usage_command(world, "--scripted", "--by", "session")["rows"]
+    assert sorted((row["requests"], row["scripted_requests"], row["usd"] == 0) for row in rows) == [
+        (1, 0, False),
+        (1, 1, True),
+    ]
 
 
 def test_each_turn_of_a_chat_logs_its_requests(make_world: Any) -> None:

@@ -88,12 +88,20 @@ def test_a_retry_that_stderr_reports() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"), [({}, 10), ({"model": "auto"}, None), ({"max_attempts": 4}, 4)]
+    ("options", "expected"),
+    [
+        ({}, 10),
+        ({"model": "auto"}, None),
+        ({"max_attempts": 4}, 4),
+        ({"model": "auto", "max_attempts": 4}, None),
+    ],
 )
 def test_the_number_of_attempts(options: dict[str, Any], expected: int | None) -> None:
     """The number of attempts is the CLI's default for a named model, or `max_attempts`; it is None
-    for `auto`."""
+    for `auto`, unless the gateway makes `max_attempts` apply to the router too."""
     assert situation(options=options).attempts == expected
+    if "max_attempts" in options:
+        assert situation(options=options, gateway=gateway(1.0)).attempts == 4
 
 
 def test_a_429_of_the_gateway_is_marked_as_held() -> None:

@@ -24,7 +24,7 @@ from geminids.gateway.messages import GatewayMessage
 from geminids.gateway.metering import MeteredUpstream
 from geminids.gateway.script.encode import error_body
 from geminids.gateway.script.scripted_upstream import Scripted
-from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault
+from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, is_free
 from geminids.redact import secrets_of
 
 __all__ = ["gateway"]
@@ -184,6 +184,7 @@ class _ReportsErrors:
 
     def __init__(self, inner: Upstream) -> None:
         self._inner = inner
+        self.is_free = is_free(inner)
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
         try:

@@ -32,7 +32,10 @@ _KEYS = ("day", "model", "project", "session")
 _AGO = re.compile(r"(\d{1,5})([dw])")
 _NUMBERS = ("requests", "input", "cached", "output", "thinking", "tool", "total")
 # The parts of these numbers that come from the request log of geminids, not from session files.
-_PARTS = ("other_requests", "other_tokens", "discarded_requests", "discarded_tokens", "unknown_requests")
+_PARTS = (
+    *("other_requests", "other_tokens", "discarded_requests", "discarded_tokens"),
+    *("scripted_requests", "scripted_tokens", "unknown_requests"),
+)
 
 
 def _parse_keys(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
@@ -108,6 +111,11 @@ def _parse_project(ctx: click.Context, param: click.Parameter, value: str | None
 @click.option(
     "--prices", metavar="FILE", callback=_check_path, help="Your own prices; they override the list prices."
 )
+@click.option(
+    "--scripted",
+    is_flag=True,
+    help="Also count requests that a script or a cassette answered. They cost nothing.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option(
@@ -124,6 +132,7 @@ def usage(
     project: str | None,
     home: str | None,
     prices: str | None,
+    scripted: bool,
     as_json: bool,
     as_csv: bool,
     html: str | None,
@@ -133,13 +142,14 @@ def usage(
 
     The numbers come from the CLI's session files and from the request log of geminids. Days are in
     local time. Each request counts once, even if its session was resumed, forked or rescued.
-    Requests of subagents count for the session that started them.
+    Requests of subagents count for the session that started them. Requests of scripted, offline and
+    replayed runs are left out, unless --scripted is set.
     """
     if since and until and until < since:
         raise click.UsageError(f"--until {until} is before --since {since}")
     if as_json + as_csv + (html is not None) > 1:
         raise click.UsageError("--json, --csv and --html cannot be used together")
-    report = _report(by, since, until, project, home, prices)
+    report = _report(by, since, until, project, home, prices, scripted)
     if as_json:
         _print_json(report)
     elif as_csv:
@@ -157,6 +167,7 @@ def _report(
     project: str | None,
     home: str | None,
     prices: str | None,
+    scripted: bool,
 ) -> Report:
     prices = prices if prices is not None else _configured_prices()
     table = read_prices(prices) if prices is not None else None
@@ -167,7 +178,9 @@ def _report(
     stored = stored_usage(project, home=home, since=changed, places=places)
     # The request log does not contain the home of a session. So with --home, use only the requests
     # of sessions that were found there.
-    stored = with_request_log(stored, places, project=project, only_stored=home is not None, since=changed)
+    stored = with_request_log(
+        stored, places, project=project, only_stored=home is not None, since=changed, free=scripted
+    )
     report = build_report(stored, by, since=since, until=until, table=table)
     return replace(report, prices=os.path.abspath(prices)) if prices is not None else report
 

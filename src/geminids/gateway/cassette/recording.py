@@ -26,7 +26,18 @@ from geminids.gateway.cassette.lines import (
 )
 from geminids.gateway.lease import TOKEN_PREFIX
 from geminids.gateway.request import METRICS, Request
-from geminids.gateway.upstream import Body, Cut, Hang, Head, Mismatch, Part, Upstream, UpstreamFault, closing
+from geminids.gateway.upstream import (
+    Body,
+    Cut,
+    Hang,
+    Head,
+    Mismatch,
+    Part,
+    Upstream,
+    UpstreamFault,
+    closing,
+    is_free,
+)
 from geminids.log import get_logger
 from geminids.redact import MASK, Redactor
 
@@ -108,6 +119,11 @@ class Recording:
         self._lock = threading.Lock()
         self._part = self.path.with_name(f"{self.path.name}.{os.urandom(4).hex()}.part")
         self._file = self._open()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no model answers, so that the requests cost nothing."""
+        return is_free(self._inner)
 
     def _open(self) -> int:
         if _active.setdefault(self.path, self) is not self:

@@ -50,6 +50,9 @@ class Replaying:
     the recording.
     """
 
+    is_free = True
+    """True, because no model answers: the requests cost nothing."""
+
     def __init__(
         self,
         cassette: Cassette,

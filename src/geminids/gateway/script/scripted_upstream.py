@@ -27,6 +27,9 @@ class Scripted:
     times.
     """
 
+    is_free = True
+    """True, because no model answers: the requests cost nothing."""
+
     def __init__(self, script: ScriptLike = None) -> None:
         self._function = script if callable(script) else None
         if not isinstance(script, Script):

@@ -8,6 +8,7 @@ slow.
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 import anyio
@@ -16,7 +17,7 @@ import h11
 from geminids.gateway.forward.connection import TcpConnection
 from geminids.gateway.request import Request
 from geminids.gateway.script.encode import error_body
-from geminids.gateway.upstream import Body, Cut, Hang, Head, Part, Upstream, UpstreamFault, Wait, closing
+from geminids.gateway.upstream import Body, Cut, Hang, Head, Part, UpstreamFault, Wait, closing
 from geminids.log import get_logger
 
 __all__ = ["MAX_BODY", "Connection", "GatewayHooks"]
@@ -35,10 +36,9 @@ _FIRST_REQUEST_SECONDS = 60.0
 class GatewayHooks(Protocol):
     """The methods and attributes of the gateway that its connections use."""
 
-    upstream: Upstream
-
     def has_known_token(self, target: str, headers: dict[str, str]) -> bool: ...
     def add_request(self, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request: ...
+    def answer(self, request: Request) -> AsyncIterator[Part]: ...
     def answer_started(self, request: Request, head: Head) -> None: ...
     def left(self, request: Request) -> None: ...
     def failed(self, what: str) -> None: ...
@@ -138,7 +138,7 @@ class Connection:
         self._client_left = self._client_left or scope.cancelled_caught
 
     async def _answer(self, request: Request) -> None:
-        parts = self._gateway.upstream.answer(request)
+        parts = self._gateway.answer(request)
         try:
             async with closing(parts):
                 async for part in parts:

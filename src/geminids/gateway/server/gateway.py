@@ -11,14 +11,14 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from geminids.at_fork import close_in_child, importing
 from geminids.errors import GeminidsError
 from geminids.gateway.request import Request, key_of
-from geminids.gateway.upstream import Head, Upstream
+from geminids.gateway.upstream import Head, Part, Upstream, is_free
 from geminids.log import get_logger
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Gateway:
         describes the answer in a few words. It calls `on_end(reason)` when the gateway ends.
         """
         self.upstream: Upstream = script if isinstance(script, Upstream) else _scripted(script)
+        self._answers = _with_mark(self.upstream)
         self._requested_port = port
         self._on_answer = on_answer
         self._on_end = on_end
@@ -325,6 +326,9 @@ class Gateway:
             self._changed.notify_all()
         return request
 
+    def answer(self, request: Request) -> AsyncIterator[Part]:
+        return self._answers.answer(request)
+
     def answer_started(self, request: Request, head: Head) -> None:
         if self._on_answer is not None:
             self._on_answer(request, head.kind)
@@ -420,3 +424,13 @@ def _scripted(script: ScriptLike) -> Upstream:
     from geminids.gateway.script.scripted_upstream import Scripted
 
     return Scripted(script)
+
+
+def _with_mark(upstream: Upstream) -> Upstream:
+    """Return an upstream that marks and logs its answers, if no model makes them."""
+    if not is_free(upstream):
+        return upstream
+    # Imported late (6 ms): runs forward to a real API, and load this module before the CLI is spawned.
+    from geminids.gateway.free_answers import FreeAnswers
+
+    return FreeAnswers(upstream)

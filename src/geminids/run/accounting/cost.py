@@ -77,9 +77,9 @@ class Prices:
 
         The price is the amount that the user pays or, if this amount is unknown, the list price. If
         both are unknown, the request is returned unchanged. The price of a request with an HTTP
-        error is 0.
+        error is 0, and so is the price of one that a script or a cassette answered.
         """
-        if self.free or used.is_http_error:
+        if self.free or used.free or used.is_http_error:
             return msgspec.structs.replace(used, price=Decimal(0))
         if used.input is None:
             return used
@@ -97,6 +97,9 @@ class Prices:
             return Cost(usd=Decimal(0), basis="exact", auth_mode=self._auth_mode)
         if self._metered:
             answered = [request for request in requests if not request.is_http_error]
+            if answered and all(request.free for request in answered):
+                return Cost(usd=Decimal(0), basis="exact", auth_mode="none")
+            answered = [request for request in answered if not request.free]
             known = [request for request in answered if request.input is not None]
             basis: Basis = "exact" if len(known) == len(answered) else "estimate"
             if answered and not known:

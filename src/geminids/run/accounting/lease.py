@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from geminids.run.accounting.lease_setup import AnsweredBy
     from geminids.spending.budget import BaseBudget
 
-__all__ = ["DAY_BOOKED", "RunLease"]
+__all__ = ["DAY_BOOKED", "RunLease", "attempts_per_request"]
 
 DAY_BOOKED = "GEMINI_CLI_GEMINIDS_DAY_BOOKED"
 """Name of an environment variable that keeps the daily budget from counting a request twice.
@@ -33,6 +33,18 @@ A run with a daily budget sets the variable to the folder in which it records it
 tool of this run starts a second run, the first run also records the requests of the second. So the
 second run checks its own daily limits, but does not record its requests in that folder again.
 """
+
+
+def attempts_per_request(options: Options) -> int | None:
+    """Return how often the CLI may send a request. None leaves that to the CLI.
+
+    If geminids retries the run, the CLI sends each request only once, unless the caller has set
+    `max_attempts`. With the CLI's usual ten tries, each retry of the run could send a request ten
+    times.
+    """
+    if options.max_attempts is None and (options.retries or options.fallback_models):
+        return 1
+    return options.max_attempts
 
 
 class RunLease:
@@ -182,7 +194,8 @@ class RunLease:
             except GeminidsError as error:
                 raise Refused("bad_option", error.message, error.hint or "") from None
             upstream = (self._parent or self).share_upstream(route, env, self.queue)
-            opened = open_gateway_lease(self._options, route, env, budgets, self.queue, upstream)
+            attempts = attempts_per_request(self._options)
+            opened = open_gateway_lease(self._options, route, env, budgets, self.queue, attempts, upstream)
             self._lease, self._key = opened
         elif not self._lease.usable:
             try:

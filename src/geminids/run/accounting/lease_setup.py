@@ -46,12 +46,14 @@ def open_gateway_lease(
     env: Mapping[str, str],
     budgets: Sequence[BaseBudget],
     queue: GatewayQueue,
+    max_attempts: int | None,
     upstream: Upstream | None = None,
 ) -> tuple[OpenLease, str | None]:
     """Open a lease on the gateway, and return it with the API key (None if there is none).
 
-    `upstream` answers the requests; without it, they are forwarded to the API. Raises `Refused` if
-    the lease cannot be opened.
+    `max_attempts` is how often the CLI may send a request; None leaves that to the CLI. `upstream`
+    answers the requests; without it, they are forwarded to the API. Raises `Refused` if the lease
+    cannot be opened.
     """
     try:
         key = _read_api_key(options, route)
@@ -68,6 +70,7 @@ def open_gateway_lease(
         rate_limiter=rate_limiter,
         wake=queue.wake,
         only_models=options.only_models,
+        max_attempts=max_attempts,
     )
     try:
         return open_lease(lease), key

@@ -55,7 +55,7 @@ def situation_of(
     ignored if there is a gateway, or if it is older than `last_stdout_at`, the time of the last
     output on stdout.
     """
-    attempts = _attempts(options)
+    attempts = _attempts(options, has_gateway=gateway is not None)
     failed = _by_stderr(retried, last_stdout_at) if gateway is None else _by_gateway(gateway)
     tried = failed.attempt if failed is not None else None
     if failed is not None and not (failed.is_awaited(time.monotonic()) and _is_tried(failed, attempts)):
@@ -105,10 +105,12 @@ def _is_tried(failed: Failed, attempts: int | None) -> bool:
     return again and (attempts is None or failed.attempt is None or failed.attempt < attempts)
 
 
-def _attempts(options: Options) -> int | None:
-    if options.max_attempts is not None:
-        return options.max_attempts
-    return None if options.model in (None, "auto") else _ATTEMPTS
+def _attempts(options: Options, *, has_gateway: bool) -> int | None:
+    uses_router = options.model in (None, "auto")
+    if options.max_attempts is None:
+        return None if uses_router else _ATTEMPTS
+    # Only the gateway makes `max_attempts` apply to the requests of the router.
+    return options.max_attempts if has_gateway or not uses_router else None
 
 
 def _words(command: str | None, args: tuple[str, ...]) -> tuple[str, ...]:

@@ -98,6 +98,12 @@ def _beyond_session_files(total: UsageRow) -> list[str]:
         paragraphs.append(
             f"{which} ended before the API reported the tokens (the stream was interrupted): the real cost is higher."
         )
+    if total.scripted_requests:
+        which = count(total.scripted_requests, "request")
+        tokens = short_number(total.scripted_tokens)
+        paragraphs.append(
+            f"The sums above include {which} ({tokens} tokens) that a script or a cassette answered, at no cost."
+        )
     if total.other_requests or total.discarded_requests:
         return [
             *paragraphs,

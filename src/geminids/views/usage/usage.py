@@ -29,7 +29,8 @@ class UsageEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The requests of one session to one model on one day, with their tokens and their cost.
 
     `usd` is None if the price is unknown. `are_tokens_known` is False if the answers to these
-    requests ended before the API reported the tokens.
+    requests ended before the API reported the tokens. `is_free` is True if a script or a cassette
+    answered.
     """
 
     day: str
@@ -41,6 +42,7 @@ class UsageEntry(msgspec.Struct, frozen=True, kw_only=True):
     usd: Decimal | None
     kind: Kind = "conversation"
     are_tokens_known: bool = True
+    is_free: bool = False
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +52,9 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     whose price is unknown. `unknown_requests` is the number of requests whose tokens are unknown.
 
     The fields `other_…` are sums over only the requests outside the conversation. The fields
-    `discarded_…` are sums over only the requests whose answers the CLI did not use. All other sums
-    include these two kinds of requests too.
+    `discarded_…` are sums over only the requests whose answers the CLI did not use. The fields
+    `scripted_…` are sums over only the requests that a script or a cassette answered, which cost
+    nothing. All other sums include these requests too.
     """
 
     keys: tuple[str, ...]
@@ -70,6 +73,8 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     discarded_requests: int
     discarded_tokens: int
     discarded_usd: Decimal
+    scripted_requests: int
+    scripted_tokens: int
     unknown_requests: int
 
 
@@ -227,7 +232,7 @@ def _price_tally(
     day, utc_day, model, _ = tally
     requests, *counts, sent = sums
     tokens = RequestTokens(*counts)
-    price = price_of(model, tokens, utc_day, table, tier_for=sent)
+    price = None if session.is_free else price_of(model, tokens, utc_day, table, tier_for=sent)
     return UsageEntry(
         day=day,
         model=model or UNKNOWN,
@@ -235,9 +240,10 @@ def _price_tally(
         session=session.session,
         requests=requests,
         tokens=tokens,
-        usd=price.usd if price is not None else None,
+        usd=Decimal(0) if session.is_free else price.usd if price is not None else None,
         kind=session.kind,
         are_tokens_known=session.are_tokens_known,
+        is_free=session.is_free,
     )
 
 
@@ -275,12 +281,14 @@ class _UsageSum:
         *("cached", "input", "output", "requests", "thinking", "tool", "total", "unpriced", "usd"),
         *("other_requests", "other_tokens", "other_usd", "unknown_requests"),
         *("discarded_requests", "discarded_tokens", "discarded_usd"),
+        *("scripted_requests", "scripted_tokens"),
     )
 
     def __init__(self) -> None:
         self.requests = self.input = self.cached = self.output = self.thinking = self.tool = self.total = 0
         self.unpriced = self.unknown_requests = 0
         self.other_requests = self.other_tokens = self.discarded_requests = self.discarded_tokens = 0
+        self.scripted_requests = self.scripted_tokens = 0
         self.usd = self.other_usd = self.discarded_usd = Decimal(0)
 
     def add(self, used: UsageEntry) -> None:
@@ -298,6 +306,9 @@ class _UsageSum:
             self.usd += used.usd
         if not used.are_tokens_known:
             self.unknown_requests += used.requests
+        if used.is_free:
+            self.scripted_requests += used.requests
+            self.scripted_tokens += tokens.total
         if used.kind == "other":
             self.other_requests += used.requests
             self.other_tokens += tokens.total

@@ -4,7 +4,7 @@ function `loadConversationRecord`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -57,39 +57,72 @@ class MessageOrder(Generic[T]):
 
     def __init__(self) -> None:
         self.by_id: dict[str, T] = {}
-        self.resumed = False
-        """Whether the session was just resumed: the session id was repeated, and no message was
-        read since then (a checkpoint does not count as a message). When the CLI resumes a session,
-        it repeats the id in a second header or in a change of the header.
-        """
+        self.is_resumed = False
+        """Whether the session was resumed, and no message after it (a checkpoint does not count as a
+        message)."""
+        self._times: dict[str, str] = {}
+        self._at_resume: dict[str, T] = {}
+        self._omitted: set[str] = set()
 
-    def put(self, message_id: str, value: T) -> None:
-        """Add a message to the end of the conversation.
+    def resume(self) -> None:
+        """Record that the session id was read. If the CLI resumes a session, it writes the id once
+        more, in a second header or in a change of the header.
+        """
+        if self.by_id:
+            self.is_resumed = True
+            self._at_resume, self._omitted = dict(self.by_id), set()
+
+    def put(self, message_id: str, value: T, at: str) -> None:
+        """Add a message to the end of the conversation. `at` is its timestamp.
 
         If the conversation already has a message with this id, replace that message at its
         position.
         """
+        self.is_resumed = False
         self.by_id[message_id] = value
+        self._times[message_id] = at
+        if message_id in self._at_resume:
+            self._at_resume[message_id] = value
 
-    def checkpoint(self, messages: Sequence[tuple[str, T]]) -> None:
+    def checkpoint(self, messages: Sequence[tuple[str, T, str]]) -> None:
         """Replace the conversation with the messages of a checkpoint (a record with all messages).
-        `messages` contains the id and the value of each message.
+        `messages` contains the id, the value and the timestamp of each message.
 
-        If the session was just resumed (`self.resumed`), a checkpoint without a new message is
-        ignored, because it contains less data than the earlier lines: no thoughts, tokens, models
-        and times, and no prompts that begin with a slash.
+        After a resume, the CLI's checkpoints contain poor copies of the earlier messages: without
+        thoughts, tokens and models, with the time of the resume, and without the prompts that begin
+        with a slash. If the session was just resumed, a checkpoint without a new message is
+        ignored. In later ones, for example after a failed turn, a poor copy is replaced with the
+        message itself, and a message that the ignored checkpoint omitted is kept.
 
         A message is new if its id is unknown. But a message `<id>_response` is not new if the
         message `<id>` is known: it only repeats the results of that message's tool calls.
         """
-        if self.resumed and messages and all(self._is_known(message_id) for message_id, _ in messages):
+        ids = [message_id for message_id, _, _ in messages]
+        if self.is_resumed and messages and all(_is_in(self.by_id, message_id) for message_id in ids):
+            self._omitted = self.by_id.keys() - set(ids)
             return
+        before = self._omitted_before()
         self.by_id.clear()
-        for message_id, value in messages:
-            self.put(message_id, value)
+        for message_id, value, at in messages:
+            known = message_id if message_id in self._at_resume else message_id.removesuffix("_response")
+            if known not in self._at_resume or at == self._times[known]:
+                self.by_id[message_id] = value
+                self._times[message_id] = at
+            elif known == message_id:
+                for omitted in before.get(message_id, ()):
+                    self.by_id[omitted] = self._at_resume[omitted]
+                self.by_id[message_id] = self._at_resume[message_id]
 
-    def _is_known(self, message_id: str) -> bool:
-        return message_id in self.by_id or message_id.removesuffix("_response") in self.by_id
+    def _omitted_before(self) -> dict[str, list[str]]:
+        """Return the omitted messages, by the id of the message that followed them."""
+        before: dict[str, list[str]] = {}
+        omitted: list[str] = []
+        for message_id in self._at_resume if self._omitted else ():
+            if message_id in self._omitted:
+                omitted.append(message_id)
+            elif omitted:
+                before[message_id], omitted = omitted, []
+        return before
 
     def rewind(self, message_id: str) -> None:
         """Remove the message with this id and all later messages. If there is no such message,
@@ -99,6 +132,10 @@ class MessageOrder(Generic[T]):
             self.by_id.clear()
         while self.by_id and self.by_id.popitem()[0] != message_id:
             pass
+
+
+def _is_in(known: Container[str], message_id: str) -> bool:
+    return message_id in known or message_id.removesuffix("_response") in known
 
 
 def replay(lines: Iterable[bytes]) -> StoredConversation:
@@ -129,19 +166,19 @@ def replay(lines: Iterable[bytes]) -> StoredConversation:
 
 def _apply(record: Record, order: MessageOrder[StoredMessage], fields: dict[str, Any]) -> None:
     if isinstance(record, StoredMessage):
-        order.resumed = False
-        order.put(record.id, record)
+        order.put(record.id, record, record.timestamp)
     elif isinstance(record, Rewind):
         order.rewind(record.message_id)
     else:
-        order.resumed |= "sessionId" in record.fields and bool(order.by_id)
+        if "sessionId" in record.fields:
+            order.resume()
         fields.update(record.fields)
-        messages = [(message.id, message) for message in record.messages or ()]
+        messages = [(message.id, message, message.timestamp) for message in record.messages or ()]
         if isinstance(record, Set) and record.messages is not None:
             order.checkpoint(messages)
         else:
-            for message_id, message in messages:
-                order.put(message_id, message)
+            for message in messages:
+                order.put(*message)
 
 
 def header_from(fields: dict[str, Any]) -> Header | None:

@@ -44,13 +44,14 @@ Place = int | tuple[int, int]
 
 
 class _Mark(msgspec.Struct, frozen=True, gc=False, rename={"rewind": "$rewindTo"}):
-    """Two fields of a line in a session file. A line with `id` is a message. A line with `rewind`
+    """The fields of a line in a session file that decide the order. A line with `id` is a message. A line with `rewind`
     (`$rewindTo` in the file) removes messages.
 
     All other fields are skipped while decoding.
     """
 
     id: Any = None
+    timestamp: Any = None
     rewind: Any = None
 
 
@@ -160,15 +161,19 @@ def _apply_line(line: bytes, offset: int, order: MessageOrder[Place], fields: di
         if isinstance(mark.rewind, str):
             return order.rewind(mark.rewind)
         if isinstance(mark.id, str):
-            order.resumed = False
-            return order.put(mark.id, offset)
+            return order.put(mark.id, offset, _text(mark.timestamp))
     if line.startswith(b'{"$set":{') and (update := update_in(line)) is not None:
         changed, items = update
-        order.resumed |= "sessionId" in changed and bool(order.by_id)
+        if "sessionId" in changed:
+            order.resume()
         fields.update(changed)
         if items is not None:
-            places = [(_id_of(item), (offset, number)) for number, item in enumerate(items)]
-            order.checkpoint([(message_id, place) for message_id, place in places if message_id is not None])
+            messages: list[tuple[str, Place, str]] = []
+            for number, item in enumerate(items):
+                message_id, at = _id_and_time(item)
+                if message_id is not None:
+                    messages.append((message_id, (offset, number), at))
+            order.checkpoint(messages)
         return None
     return _apply_record(line, offset, order, fields)
 
@@ -176,28 +181,36 @@ def _apply_line(line: bytes, offset: int, order: MessageOrder[Place], fields: di
 def _apply_record(line: bytes, offset: int, order: MessageOrder[Place], fields: dict[str, Any]) -> None:
     record = decode_record(line)
     if isinstance(record, StoredMessage):
-        order.resumed = False
-        order.put(record.id, offset)
+        order.put(record.id, offset, record.timestamp)
     elif isinstance(record, Rewind):
         order.rewind(record.message_id)
     elif record is not None:
-        order.resumed |= "sessionId" in record.fields and bool(order.by_id)
+        if "sessionId" in record.fields:
+            order.resume()
         fields.update(record.fields)
-        places = [(message.id, (offset, number)) for number, message in enumerate(record.messages or ())]
+        places: list[tuple[str, Place, str]] = [
+            (message.id, (offset, number), message.timestamp)
+            for number, message in enumerate(record.messages or ())
+        ]
         if isinstance(record, Set) and record.messages is not None:
             order.checkpoint(places)
         else:
-            for message_id, place in places:
-                order.put(message_id, place)
+            for place in places:
+                order.put(*place)
 
 
-def _id_of(item: msgspec.Raw) -> str | None:
+def _id_and_time(item: msgspec.Raw) -> tuple[str | None, str]:
+    """Return the id and the timestamp of a message. The id is None if the message cannot be read."""
     try:
-        message_id = _mark.decode(item).id
-        return message_id if isinstance(message_id, str) else None
+        mark = _mark.decode(item)
+        return mark.id if isinstance(mark.id, str) else None, _text(mark.timestamp)
     except UNREADABLE:
         message = decode_message(bytes(item))
-        return None if message is None else message.id
+        return (None, "") if message is None else (message.id, message.timestamp)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _line_at(file: BinaryIO, offset: int) -> bytes:

@@ -50,6 +50,9 @@ _LASTING_SECONDS = 300.0
 _EXHAUSTED = re.compile(
     r"limit:\s*0(?!\d|\.\d)|exhausted your capacity|capacity exceeded|MODEL_CAPACITY_EXHAUSTED", re.IGNORECASE
 )
+# The CLI prints this before the stack trace of the error that ended the run. Errors before it did not
+# end the run: for example, the model router failed.
+_FATAL = "Error when talking to Gemini API"
 _MAX_SENTENCE = 500
 
 
@@ -61,6 +64,7 @@ def http_status_of(message: str, exit_code: int | None, stderr: str) -> int | No
     code = _CODE.search(message)
     if code:
         return int(code[1])
+    stderr = stderr.rpartition(_FATAL)[2]
     if exit_code in _STATUS_BY_EXIT_CODE:
         return _STATUS_BY_EXIT_CODE[exit_code]
     if "ModelNotFoundError" in stderr:
