@@ -69,7 +69,7 @@ def test_a_whole_session() -> None:
         "  ∙ Look first: I read the file.\n\n"
         "**I** will look.\n\n"
         "  ✓ Read a.py\n      1\n      2\n      3\n      … 2 more lines\n"
-        "  ✓ pytest  exit code 1\n      no\n"
+        "  ✗ pytest  exit code 1\n      no\n"
         "  ✓ Edit a.py  +1 -1\n      @@ -1,2 +1,2 @@\n       import os\n      -x = 1\n      +x = 2\n"
         "  ⊘ rm -rf /  denied\n      denied by policy\n\n"
         "    > In the agent\n\n"
