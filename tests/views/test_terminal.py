@@ -513,3 +513,69 @@ def test_a_stall_is_shown_in_full(events: Any, watch_view: Any) -> None:
     lines = watched.screen.splitlines()
     assert " ".join(line.strip() for line in lines[:-1]) == f"… {text}"
     assert lines[-1].endswith("starting  1.2 s")
+
+
+def test_a_long_reason_says_how_much_is_missing(events: Any, watch_view: Any) -> None:
+    """The diff of a failed replay is shown whole. A longer reason is cut, with the number of lines."""
+
+    def lines(count: int) -> list[str]:
+        reason = "\n".join(f"line {number}" for number in range(count))
+        failure = Failure(kind="replay_mismatch", message=reason, retryable=False, hint="Record it again.")
+        watched = watch_view(terminal=False).show(events.started())
+        watched.show(events.finished(outcome="failed", failure=failure, reason=reason))
+        return [line.strip() for line in watched.raw.splitlines()]
+
+    assert lines(45)[45:47] == ["line 44", "→ Record it again."]
+    assert lines(60)[45:48] == ["line 44", "… 15 more lines", "→ Record it again."]
+
+
+def test_a_resume_command_fits_in_60_columns(events: Any, watch_view: Any) -> None:
+    """A resume command has the first 8 characters of a UUID. An id that the user chose is whole,
+    because other ids can begin like it.
+    """
+    watched = watch_view(width=60, offline=True).show(events.started(), events.text("x"))
+    watched.show(events.finished(session_id="0e8b0bd4-b565-4c7c-89da-41156b4a7b0f"))
+    assert '  resume: geminids run --offline --resume 0e8b0bd4 "…"\n' in watched.screen
+    watched = watch_view(width=100).show(events.started(), events.text("x"))
+    watched.show(events.finished(session_id="nightly-run-of-the-whole-test-suite-2"))
+    assert "--resume nightly-run-of-the-whole-test-suite-2 " in watched.screen
+
+
+def test_an_answer_is_rendered_only_with_colors(
+    events: Any, watch_view: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal shows rendered Markdown.
+
+    With NO_COLOR the text is as it was written, wrapped at words except for code. A pipe gets the
+    unchanged lines.
+    """
+    text = "Use **bold** words, more than forty columns of them.\n```\nx = " + "1 + " * 12 + "1\n```\n"
+    code = "x = " + "1 + " * 12 + "1"
+    watched = watch_view(width=41).show(events.text(text), events.finished(session_id=None))
+    rows = ["Use bold words, more than forty columns", "of them.", "", code[:41], code[41:], "", "✓ success"]
+    assert watched.screen.splitlines() == rows
+    piped = watch_view(terminal=False).show(events.text(text), events.finished(session_id=None))
+    assert piped.raw == f"{text}\n✓ success\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    watched = watch_view(width=41).show(events.text(text), events.finished(session_id=None))
+    plain = [
+        "Use **bold** words, more than forty",
+        "columns of them.",
+        "```",
+        code[:41],
+        code[41:],
+        "```",
+        "",
+    ]
+    assert watched.screen.splitlines() == [*plain, "✓ success"]
+
+
+def test_plain_text_is_the_same_in_every_cut(events: Any, watch_view: Any) -> None:
+    """In a pipe, control codes that arrive in two pieces are handled like whole ones."""
+    text = "one \x1b[31mred\x1b[0m\r\ntwo\rthree\n"
+    for size in (1, 2, 3, 5, 100):
+        watched = watch_view(terminal=False)
+        for at in range(0, len(text), size):
+            watched.show(events.text(text[at : at + size]))
+        watched.view.close()
+        assert watched.raw == "one red\ntwo␍three\n"

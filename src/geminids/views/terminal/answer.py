@@ -28,7 +28,7 @@ class AnswerWriter:
 
     With colors, the answer is rendered as Markdown, block by block. Without colors, it is written
     as it is, line by line: the marks of Markdown then show what is code or a heading. In a terminal,
-    its lines are wrapped at words; in a file or a pipe, they do not change.
+    its lines are wrapped at words, except code and tables; in a file or a pipe, they do not change.
     """
 
     def __init__(self, screen: Screen, *, indent: int = 0) -> None:
@@ -70,6 +70,7 @@ class _PlainStream:
     def __init__(self, width: Callable[[], int | None]) -> None:
         self._width = width
         self._partial: list[str] = []
+        self._in_code = False
 
     @property
     def tail(self) -> str:
@@ -90,6 +91,8 @@ class _PlainStream:
 
     def _rows(self, line: str) -> list[Text]:
         width = self._width()
-        if width is None:
-            return [Text(clean(line))]
+        is_fence = line.lstrip().startswith(("```", "~~~"))
+        self._in_code ^= is_fence
+        if width is None or is_fence or self._in_code or line.startswith("|"):
+            return [Text(clean(line), no_wrap=True)]
         return wrap(Text(clean(line).expandtabs()), width)
