@@ -520,7 +520,7 @@ def test_a_long_reason_says_how_much_is_missing(events: Any, watch_view: Any) ->
 
     def lines(count: int) -> list[str]:
         reason = "\n".join(f"line {number}" for number in range(count))
-        failure = Failure(kind="replay_mismatch", message=reason, retryable=False, hint="Record it again.")
+        failure = Failure(kind="bad_request", message=reason, retryable=False, hint="Record it again.")
         watched = watch_view(terminal=False).show(events.started())
         watched.show(events.finished(outcome="failed", failure=failure, reason=reason))
         return [line.strip() for line in watched.raw.splitlines()]

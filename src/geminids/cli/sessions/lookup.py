@@ -18,7 +18,6 @@ from geminids.sessions.finder import SessionInfo
 from geminids.sessions.loader import locate
 from geminids.sessions.repair.rescue import Rescue, fork, rescue
 from geminids.sessions.transcript import Agents
-from geminids.views.terminal.footer import resume_command_line
 
 __all__ = [
     "OpenSession",
@@ -137,6 +136,8 @@ def resume_line(session_id: str, project: str | None, home: str) -> str | None:
     """
     if not is_session_id(session_id) or project is None:
         return None
+    from geminids.views.terminal.footer import resume_command_line  # imported late: it loads rich
+
     command = resume_command_line("run", session_id, offline=False, home=home, cwd=project)
     return f'{command} "…"'
 
