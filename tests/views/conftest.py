@@ -23,7 +23,7 @@ from geminids.events.model import (
 )
 from geminids.views.terminal.terminal import TerminalView
 
-_CODE = re.compile(r"\x1b(?:\[(?P<n>[0-9;]*)(?P<csi>[A-Za-z])|(?P<esc>[D78]))")
+_CODE = re.compile(r"\x1b\[(?P<n>[0-9;]*)(?P<csi>[A-Za-z])")
 
 
 class TerminalScreen:
@@ -39,7 +39,6 @@ class TerminalScreen:
         self.scrolled: list[str] = []
         self.row = self.column = 0
         self.full = False
-        self.saved = (0, 0)
 
     @property
     def text(self) -> str:
@@ -60,7 +59,7 @@ class TerminalScreen:
                 position += 1
 
     def _run_code(self, code: re.Match[str]) -> None:
-        command = code["csi"] or code["esc"]
+        command = code["csi"]
         if command == "m":
             return
         assert not code["n"], code[0]
@@ -68,14 +67,6 @@ class TerminalScreen:
             self.rows[self.row][self.column :] = [" "] * (self.columns - self.column)
             for row in self.rows[self.row + 1 :]:
                 row[:] = [" "] * self.columns
-        elif command == "D":
-            self._move_down()
-        elif command == "7":
-            self.saved = (self.row, self.column)
-        elif command == "8":
-            self.row, self.column = self.saved
-        elif command in "AB":
-            self.row = min(max(self.row + (1 if command == "B" else -1), 0), self.height - 1)
         else:
             raise AssertionError(f"unknown code: {code[0]!r}")
         self.full = False

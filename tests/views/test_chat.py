@@ -35,9 +35,9 @@ def test_thoughts_are_folded_to_one_line(events: Any, turn: Any) -> None:
     """
     turn.show(events.started(), events.thought("Plan"), events.thought("Look")).wait(2.3)
     assert turn.screen.splitlines()[-1].endswith("thinking: Look  2.3 s")
-    turn.show(events.text("Here it is."), events.thought("More"), events.text(" And more."))
+    turn.show(events.text("Here it is."), events.thought("More"), events.text("And more.\n\n"))
     assert turn.screen == (
-        "  thought for 2.3 s: Plan · Look\n\nHere it is.\n\n  thought for a moment: More\n\n And more."
+        "  thought for 2.3 s: Plan · Look\n\nHere it is.\n\n  thought for a moment: More\n\nAnd more."
     )
     assert [thought.subject for thought in turn.view.thoughts] == ["Plan", "Look", "More"]
 

@@ -69,12 +69,12 @@ def test_the_last_exchange_is_short() -> None:
         TextEntry(text="one"),
         PromptEntry(text="second\nquestion"),
         TextEntry(text="let me see"),
-        TextEntry(text=long),
+        TextEntry(text=f"{'x' * 300}\n{long}"),
         TextEntry(text="of an agent", depth=1),
     ]
     lines = [line.plain for line in chat_history.last_exchange(entries)]
-    assert lines[:2] == ["> second question", "row 0"]
-    assert lines[-1] == "… 3 more lines"
+    assert lines[:3] == ["> second question", f"{'x' * 199}…", "row 0"]
+    assert lines[-1] == "… 4 more lines"
     assert list(chat_history.last_exchange([])) == []
 
 

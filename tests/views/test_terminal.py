@@ -127,7 +127,7 @@ def test_a_failure_says_why_and_what_to_do(events: Any, watch_view: Any) -> None
 @pytest.mark.parametrize(
     ("status", "fields", "lines"),
     [
-        ("ok", {"exit_code": 1}, ["  ✓ npm test  exit code 1 · 3.2 s"]),
+        ("ok", {"exit_code": 1}, ["  ✗ npm test  exit code 1 · 3.2 s"]),
         ("failed", {"error": "\n Error: no\nat x"}, ["  ✗ npm test  failed · 3.2 s", "    Error: no"]),
         ("failed", {"output": "boom"}, ["  ✗ npm test  failed · 3.2 s", "    boom"]),
         ("denied", {"error": "not allowed"}, ["  ⊘ npm test  denied", "    not allowed"]),
@@ -191,28 +191,27 @@ def test_only_warnings_and_errors_are_shown(events: Any, watch_view: Any) -> Non
     ]
 
 
-def test_status_in_a_pause_within_a_line(events: Any, watch_view: Any) -> None:
-    """If text pauses within a line, the status is shown below it.
+@pytest.mark.parametrize("no_color", [False, True])
+def test_the_end_of_unfinished_text_is_the_status(
+    events: Any, watch_view: Any, monkeypatch: pytest.MonkeyPatch, no_color: bool
+) -> None:
+    """While a block is not complete, the status shows its end. In a pause, it shows the activity.
 
-    The next text continues the line.
+    A complete block is shown above the status.
     """
-    watched = watch_view().show(events.text("one\n" * 30 + "The answer is")).wait(3)
-    assert watched.screen.splitlines()[-2] == "The answer is"
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    watched = watch_view(width=40)
+    watched.show(events.text("One.\n\nThe **answer** to the question, as far as I know, is"))
+    first, *_, status = watched.screen.splitlines()
+    assert (first, status) == ("One.", "⠋ …o the question, as far as I know, is")
+    watched.wait(3)
     assert watched.screen.splitlines()[-1].endswith("thinking  3.0 s")
-    watched.show(events.text(" 42.\n"))
-    assert watched.screen.splitlines()[-1] == "The answer is 42."
-
-
-@pytest.mark.parametrize(
-    "row", ["x" * 40, "x" * 80, "x" * 39 + "日" + "x" * 38, "日" * 20, "\t" * 4 + "x" * 8]
-)
-def test_a_pause_in_the_last_column_loses_no_character(events: Any, watch_view: Any, row: str) -> None:
-    """If text pauses after the last column, the status waits, and no character is lost.
-
-    Moving the cursor there would make the terminal forget to wrap.
-    """
-    watched = watch_view(width=40).show(events.text(row)).wait(2).show(events.text("y"))
-    assert watched.screen == watch_view(width=40).show(events.text(row + "y")).screen
+    watched.show(events.text(" 42.\n\n"))
+    if no_color:
+        assert watched.screen == "One.\n\nThe **answer** to the question, as far\nas I know, is 42."
+    else:
+        assert watched.screen == "One.\n\nThe answer to the question, as far as I\nknow, is 42."
 
 
 def test_a_stop_is_shown_at_once(events: Any, watch_view: Any) -> None:
@@ -228,7 +227,7 @@ def test_a_second_attempt_is_announced(events: Any, watch_view: Any) -> None:
     answer.
     """
     watched = watch_view().show(
-        events.started(), events.text("Half an"), events.started(attempt=2), events.text("Whole")
+        events.started(), events.text("Half an"), events.started(attempt=2), events.text("Whole\n\n")
     )
     assert watched.screen == "Half an\n\n  attempt 2\n\nWhole"
 
@@ -275,7 +274,7 @@ def test_a_failure_is_shown_once(events: Any, watch_view: Any) -> None:
 
 
 _PIECES = st.lists(
-    st.text(st.sampled_from("ab \n日\t👍"), min_size=1, max_size=30)
+    st.text(st.sampled_from("ab \n日\t👍*`-|"), min_size=1, max_size=30)
     | st.sampled_from([0.3, 1.5])
     | st.just("TOOL"),
     max_size=20,
@@ -283,9 +282,20 @@ _PIECES = st.lists(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(_PIECES, st.sampled_from([40, 41, 80]))
-def test_the_status_leaves_no_trace(events: Any, watch_view: Any, pieces: list[Any], width: int) -> None:
+@given(_PIECES, st.sampled_from([40, 41, 80]), st.booleans())
+def test_the_status_leaves_no_trace(
+    events: Any,
+    watch_view: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    pieces: list[Any],
+    width: int,
+    no_color: bool,
+) -> None:
     """After any sequence of text, pauses and tools, the screen is the same as without a status."""
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    else:
+        monkeypatch.delenv("NO_COLOR", raising=False)
     with_pauses, without_pauses = watch_view(width), watch_view(width)
     for piece in pieces:
         if isinstance(piece, float):
@@ -482,8 +492,8 @@ def test_a_closed_pipe_is_reported_once(events: Any, watch_view: Any) -> None:
     with open(writing, "w") as file:
         view = TerminalView(file)
         with pytest.raises(BrokenPipeError):
-            view.show(events.text("x"))
-        view.show(events.text("y"))
+            view.show(events.text("x\n"))
+        view.show(events.text("y\n"))
         view.close()
         os.dup2(os.open(os.devnull, os.O_WRONLY), writing)  # so that closing the file raises nothing
 
@@ -503,3 +513,69 @@ def test_a_stall_is_shown_in_full(events: Any, watch_view: Any) -> None:
     lines = watched.screen.splitlines()
     assert " ".join(line.strip() for line in lines[:-1]) == f"… {text}"
     assert lines[-1].endswith("starting  1.2 s")
+
+
+def test_a_long_reason_says_how_much_is_missing(events: Any, watch_view: Any) -> None:
+    """The diff of a failed replay is shown whole. A longer reason is cut, with the number of lines."""
+
+    def lines(count: int) -> list[str]:
+        reason = "\n".join(f"line {number}" for number in range(count))
+        failure = Failure(kind="bad_request", message=reason, retryable=False, hint="Record it again.")
+        watched = watch_view(terminal=False).show(events.started())
+        watched.show(events.finished(outcome="failed", failure=failure, reason=reason))
+        return [line.strip() for line in watched.raw.splitlines()]
+
+    assert lines(45)[45:47] == ["line 44", "→ Record it again."]
+    assert lines(60)[45:48] == ["line 44", "… 15 more lines", "→ Record it again."]
+
+
+def test_a_resume_command_fits_in_60_columns(events: Any, watch_view: Any) -> None:
+    """A resume command has the first 8 characters of a UUID. An id that the user chose is whole,
+    because other ids can begin like it.
+    """
+    watched = watch_view(width=60, offline=True).show(events.started(), events.text("x"))
+    watched.show(events.finished(session_id="0e8b0bd4-b565-4c7c-89da-41156b4a7b0f"))
+    assert '  resume: geminids run --offline --resume 0e8b0bd4 "…"\n' in watched.screen
+    watched = watch_view(width=100).show(events.started(), events.text("x"))
+    watched.show(events.finished(session_id="nightly-run-of-the-whole-test-suite-2"))
+    assert "--resume nightly-run-of-the-whole-test-suite-2 " in watched.screen
+
+
+def test_an_answer_is_rendered_only_with_colors(
+    events: Any, watch_view: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal shows rendered Markdown.
+
+    With NO_COLOR the text is as it was written, wrapped at words except for code. A pipe gets the
+    unchanged lines.
+    """
+    text = "Use **bold** words, more than forty columns of them.\n```\nx = " + "1 + " * 12 + "1\n```\n"
+    code = "x = " + "1 + " * 12 + "1"
+    watched = watch_view(width=41).show(events.text(text), events.finished(session_id=None))
+    rows = ["Use bold words, more than forty columns", "of them.", "", code[:41], code[41:], "", "✓ success"]
+    assert watched.screen.splitlines() == rows
+    piped = watch_view(terminal=False).show(events.text(text), events.finished(session_id=None))
+    assert piped.raw == f"{text}\n✓ success\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    watched = watch_view(width=41).show(events.text(text), events.finished(session_id=None))
+    plain = [
+        "Use **bold** words, more than forty",
+        "columns of them.",
+        "```",
+        code[:41],
+        code[41:],
+        "```",
+        "",
+    ]
+    assert watched.screen.splitlines() == [*plain, "✓ success"]
+
+
+def test_plain_text_is_the_same_in_every_cut(events: Any, watch_view: Any) -> None:
+    """In a pipe, control codes that arrive in two pieces are handled like whole ones."""
+    text = "one \x1b[31mred\x1b[0m\r\ntwo\rthree\n"
+    for size in (1, 2, 3, 5, 100):
+        watched = watch_view(terminal=False)
+        for at in range(0, len(text), size):
+            watched.show(events.text(text[at : at + size]))
+        watched.view.close()
+        assert watched.raw == "one red\ntwo␍three\n"

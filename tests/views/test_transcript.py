@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ def test_a_whole_session() -> None:
         "  ∙ Look first: I read the file.\n\n"
         "**I** will look.\n\n"
         "  ✓ Read a.py\n      1\n      2\n      3\n      … 2 more lines\n"
-        "  ✓ pytest  exit code 1\n      no\n"
+        "  ✗ pytest  exit code 1\n      no\n"
         "  ✓ Edit a.py  +1 -1\n      @@ -1,2 +1,2 @@\n       import os\n      -x = 1\n      +x = 2\n"
         "  ⊘ rm -rf /  denied\n      denied by policy\n\n"
         "    > In the agent\n\n"
@@ -128,3 +129,15 @@ def test_a_turn_without_known_usage_is_not_shown() -> None:
     """A turn whose tokens are unknown shows no line about tokens."""
     shown: Any = _show([TextEntry(text="x"), TurnEnd()])
     assert "token" not in shown
+
+
+def test_an_answer_is_rendered_as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal, answers are rendered as Markdown and wrapped at words, also those of subagents."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    answer = "A **bold** word and\n- an item that is longer than forty columns"
+    shown = _show([TextEntry(text=answer), TextEntry(text=answer, depth=1)], width=41, terminal=True)
+    rows = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    assert rows[4:7] == ["A bold word and", "• an item that is longer than forty", "  columns"]
+    assert rows[8:11] == ["    A bold word and", "    • an item that is longer than forty", "      columns"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -26,8 +27,15 @@ from recordings import recorded
 _OUR_TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "h1", "div", "main", "footer", "details"),
     *("summary", "b", "i", "span", "pre", "code", "ins", "del", "img"),
+    # Markdown in answers:
+    *("p", "h2", "h3", "h4", "h5", "h6", "em", "strong", "s", "ul", "ol", "li", "blockquote", "hr", "br"),
+    *("a", "table", "thead", "tbody", "tr", "th", "td"),
 }
-_EMPTY = {"meta", "img"}
+_ATTRIBUTES = {
+    *("lang", "charset", "http-equiv", "content", "name", "class", "alt", "src"),
+    *("href", "rel", "title", "start", "style"),
+}
+_EMPTY = {"meta", "img", "br", "hr"}
 
 
 class _Page(HTMLParser):
@@ -58,7 +66,12 @@ class _Page(HTMLParser):
         assert self.open == []
         assert set(self.tags) <= _OUR_TAGS
         for tag, name, value in self.attributes:
-            assert name in {"lang", "charset", "http-equiv", "content", "name", "class", "alt", "src"}, name
+            assert name in _ATTRIBUTES, name
+            if name == "href":
+                assert tag == "a"
+                assert (value or "").startswith(("https://", "http://", "mailto:"))
+            if name == "style":
+                assert value in {"text-align:left", "text-align:center", "text-align:right"}
             if name == "src":
                 assert tag == "img"
                 assert (value or "").startswith("data:image/png;base64,iVBOR")
@@ -83,9 +96,53 @@ def test_a_hostile_session_adds_no_tags() -> None:
     assert "script-src" not in policies[0]
 
 
-@given(st.text(alphabet="<>&\"'`*#/\n -=abo\\~!", max_size=60))
+_PARTS = st.sampled_from(
+    [
+        *("<b>", "</div>", "<img src=x onerror=y>", "<!--", "<script>", "&lt;", "&#60;", "&#x202e;", "&#27;"),
+        *(
+            "[a](https://x.y)",
+            '[a](https://x.y/"on=x "t")',
+            "[a](javascript:x)",
+            "![a](https://x.y)",
+            "[",
+            "]",
+        ),
+        *(
+            "<https://x.y>",
+            "<javascript:x>",
+            "![a](data:image/png;base64,x)",
+            "(",
+            ")",
+            "\x1b]0;x\x07",
+            "\u202e",
+        ),
+        *(
+            "```",
+            "```<b>\n",
+            "~~~\n",
+            "`",
+            "**",
+            "_",
+            "|",
+            "|a|b|\n|-|:-:|\n",
+            "# ",
+            "> ",
+            "- ",
+            "1. ",
+            "\n",
+            "    ",
+        ),
+    ]
+)
+
+
+@given(st.text(alphabet="<>&\"'`*#/\n -=abo\\~!", max_size=60) | st.lists(_PARTS, max_size=16).map("".join))
 def test_no_text_adds_a_tag(text: str) -> None:
-    """No text of an entry adds a tag to the page, also where Markdown is rendered."""
+    """No text of an entry adds a tag of its own to the page, also where Markdown is rendered.
+
+    No control character and no character that changes the writing direction is left, and links
+    have only the schemes of the web and of mail.
+    """
     session_entries: list[TranscriptEntry] = [
         PromptEntry(text=text),
         ThoughtEntry(subject=text, text=text, depth=1),
@@ -93,16 +150,32 @@ def test_no_text_adds_a_tag(text: str) -> None:
         RemarkEntry(level=text, text=text),
         ToolEntry(id=text, name=text, title=text, status="ok", output=text, error=text),
     ]
-    _Page("".join(html(text, text, session_entries))).assert_only_our_tags()
+    page = "".join(html(text, text, session_entries))
+    _Page(page).assert_only_our_tags()
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page)
 
 
-def test_code_and_bold_are_rendered() -> None:
-    """Code blocks, inline code, bold text and headings are rendered. Other Markdown stays text."""
-    answer = TextEntry(text="# Plan\nuse `a<b` **now**\n```py\nx < 1\n```\n[l](https://x.y)")
-    text = "".join(html("t", "f", [answer]))
-    assert (
-        "<b>Plan</b>\nuse <code>a&lt;b</code> <b>now</b><pre>x &lt; 1\n</pre>[l](https://x.y)</div>" in text
-    )
+def test_answers_are_rendered() -> None:
+    """The Markdown of an answer is rendered: headings, emphasis, code, lists, tables and links."""
+    answer = "# Plan\nuse `a<b` **now**\n\n3. one\n   - two\n\n```py\nx < 1\n```\n|a|b|\n|-|-:|\n|1|[l](https://x.y)|\n"
+    text = "".join(html("t", "f", [TextEntry(text=answer)])).replace("\n", "")
+    assert "<h1>Plan</h1><p>use <code>a&lt;b</code> <strong>now</strong></p>" in text
+    assert '<ol start="3"><li>one<ul><li>two</li></ul></li></ol>' in text
+    assert '<pre title="py">x &lt; 1</pre>' in text
+    assert '<td>1</td><td style="text-align:right"><a href="https://x.y" rel=' in text
+
+
+def test_a_prompt_is_shown_as_it_was_typed() -> None:
+    """The Markdown of a prompt is not rendered: `*` and `#` can be parts of a pattern or of code."""
+    text = "".join(html("t", "f", [PromptEntry(text="# fix src/*.py\n  and tests/*.py")]))
+    assert '<div class="you"># fix src/*.py\n  and tests/*.py</div>' in text
+
+
+def test_an_image_is_not_loaded() -> None:
+    """An image in an answer becomes a link, so that the page loads nothing from the network."""
+    page = _Page("".join(html("t", "f", [TextEntry(text="![chart](https://x.y/c.png)")])))
+    assert "img" not in page.tags
+    assert ("a", "href", "https://x.y/c.png") in page.attributes
 
 
 def test_a_real_session() -> None:

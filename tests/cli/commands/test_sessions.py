@@ -143,10 +143,10 @@ def test_show(user: User) -> None:
     shown = user.output("show", PLAIN_SESSION)
     assert shown.startswith("What is x?\n2442f7e8-")
     assert "> What is x?\n  2a7e89bd\n" in shown
-    assert "  ✓ echo out; echo oops >&2; exit 3  exit code 3\n" in shown
+    assert "  ✗ echo out; echo oops >&2; exit 3  exit code 3\n" in shown
     assert "\n\nx is 1 — that's it.\n\n" in shown
     assert "\x1b" not in shown
-    assert shown.endswith('resume: geminids run --resume 2442f7e8-b90d-47e8-b4da-961cefd33e79 "…"\n')
+    assert shown.endswith('resume: geminids run --resume 2442f7e8 "…"\n')
 
 
 def test_show_as_json(user: User) -> None:
@@ -294,7 +294,7 @@ def test_fork(user: User) -> None:
     before = source.read_bytes()
     forked = json.loads(user.output("fork", PLAIN_SESSION, "--at", "dec68f54", "--json"))
     assert forked["of"].startswith(PLAIN_SESSION)
-    assert forked["resume"] == f'geminids run --resume {forked["id"]} "…"'
+    assert forked["resume"] == f'geminids run --resume {forked["id"][:8]} "…"'
     shown = user.output("show", forked["id"])
     assert "x is 1" in shown
     assert "And now?" not in shown

@@ -241,7 +241,7 @@ def test_permission_prompts_in_a_conversation(world: Any, terminal: Terminal) ->
     assert "always, in this chat: this very command" in terminal.text
     assert not (world.cwd / "once.txt").exists()
     terminal.press("y")
-    terminal.wait_for("Made it.")
+    terminal.wait_for("\nMade it.")
     assert (world.cwd / "once.txt").exists()
     assert re.search(rf"allow\? yes\n\n  ✓ {_TOUCH_COMMAND}  [\d.]+ m?s\n\nMade it\.", terminal.text)
     terminal.wait_for_prompt()
@@ -266,7 +266,7 @@ def test_permission_prompts_in_a_conversation(world: Any, terminal: Terminal) ->
     terminal.wait_for_prompt()
     terminal.press("C-d")
     assert terminal.wait_for_exit() == 0
-    assert re.search(r"session (\S{36})\nresume: geminids chat --resume \1\n", terminal.text)
+    assert re.search(r"session (\S{8})\S{28}\nresume: geminids chat --resume \1\n", terminal.text)
 
 
 @_needs_tmux
@@ -308,7 +308,7 @@ def test_a_chat_in_a_pipe(world: Any) -> None:
     assert not (world.cwd / "once.txt").exists()
     assert f"denied {_TOUCH_COMMAND}: `--approval default`" in done.stderr
     assert "unknown command /nonesuch" in done.stderr
-    assert re.search(r"session \S{36}; geminids chat --resume \S{36}\n", done.stderr)
+    assert re.search(r"session (\S{8})\S{28}; geminids chat --resume \1\n", done.stderr)
     assert world.gateway.requests[1].last_user_text == "make a \nfile"
     assert done.returncode == 0
 

@@ -17,7 +17,6 @@ from geminids.sessions.repair.reorder_acp import in_true_order
 from geminids.sessions.transcript import entries
 from geminids.views.amounts import count
 from geminids.views.sanitize import clean
-from geminids.views.transcript.html import html
 from geminids.views.transcript.markdown import markdown
 
 __all__ = ["export_session", "session_facts", "session_title"]
@@ -56,8 +55,12 @@ def export_session(session: OpenSession, form: str) -> Iterator[bytes]:
 def _document(session: OpenSession, form: str) -> Iterator[bytes]:
     transcript = entries(session.messages, session.agents)
     title, facts = session_title(session), session_facts(session)
-    write = html if form == "html" else markdown
-    pieces = write(title, facts, transcript)
+    if form == "html":
+        from geminids.views.transcript.html import html  # imported late: it loads the Markdown parser
+
+        pieces = html(title, facts, transcript)
+    else:
+        pieces = markdown(title, facts, transcript)
     return (piece.encode("utf-8", "replace") for piece in pieces)
 
 

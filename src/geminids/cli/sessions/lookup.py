@@ -18,7 +18,6 @@ from geminids.sessions.finder import SessionInfo
 from geminids.sessions.loader import locate
 from geminids.sessions.repair.rescue import Rescue, fork, rescue
 from geminids.sessions.transcript import Agents
-from geminids.views.sanitize import clean
 
 __all__ = [
     "OpenSession",
@@ -145,19 +144,10 @@ def resume_line(session_id: str, project: str | None, home: str) -> str | None:
     """
     if not is_session_id(session_id) or project is None:
         return None
-    words = ["geminids", "run"]
-    if home != "user":
-        words += ["--home", home]
-    if not _is_here(project):
-        words += ["--cwd", project]
-    return clean(shlex.join([*words, "--resume", session_id])) + ' "…"'
+    from geminids.views.terminal.footer import resume_command_line  # imported late: it loads rich
 
-
-def _is_here(folder: str) -> bool:
-    try:
-        return os.path.samefile(folder, os.curdir)
-    except OSError:
-        return False
+    command = resume_command_line("run", session_id, offline=False, home=home, cwd=project)
+    return f'{command} "…"'
 
 
 def fork_session(session: str, at: str | None, cwd: str | None, home: str) -> tuple[SessionInfo, SessionInfo]:

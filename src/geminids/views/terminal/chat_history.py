@@ -19,6 +19,7 @@ __all__ = ["cost", "last_exchange", "thoughts"]
 
 _COUNTS = ("input", "cached", "output", "thinking")
 _MAX_LINES = 6
+_MAX_LENGTH = 200
 
 
 def cost(turns: Sequence[Usage], costs: Sequence[Cost] = (), unused: Sequence[int] = ()) -> Iterator[Text]:
@@ -106,6 +107,10 @@ def last_exchange(entries: Iterable[TranscriptEntry]) -> Iterator[Text]:
     if prompt:
         yield Text(f"> {one_line(prompt, 200)}", "dim")
     rows = [row for row in clean(answer).splitlines() if row.strip()]
-    yield from (Text(row[:200], "dim") for row in rows[:_MAX_LINES])
+    yield from (Text(_cut(row), "dim") for row in rows[:_MAX_LINES])
     if len(rows) > _MAX_LINES:
         yield Text(f"… {count(len(rows) - _MAX_LINES, 'more line')}", "dim")
+
+
+def _cut(row: str) -> str:
+    return row if len(row) <= _MAX_LENGTH else f"{row[: _MAX_LENGTH - 1]}…"

@@ -7,6 +7,7 @@ resume the session.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,9 +25,10 @@ __all__ = ["RunFacts", "amounts", "footer", "resume_command_line"]
 _MARKS = {"success": ("✓", "bold green"), "failed": ("✗", "bold red"), "timed_out": ("✗", "bold red")}
 _OTHER_MARK = ("■", "bold yellow")
 _MAX_ENDED = 5
+# The reason of a failed replay contains a diff, which is at most this long.
+_MAX_REASON_LINES = 45
 _MAX_COMMAND_LENGTH = 40
-# A longer session id is a UUID. Its first characters are enough to find it.
-_MAX_FULL_ID_LENGTH = 35
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass
@@ -97,8 +99,10 @@ def _models(event: Finished, facts: RunFacts) -> str:
 def _reason(event: Finished) -> Iterator[Text]:
     failure = event.failure
     reason = with_flags(clean(event.reason or (failure.message if failure else ""))).strip()
-    for line in reason.splitlines()[:8]:
-        yield Text(line.rstrip())
+    lines = reason.splitlines()
+    yield from (Text(line.rstrip()) for line in lines[:_MAX_REASON_LINES])
+    if len(lines) > _MAX_REASON_LINES:
+        yield Text(f"… {count(len(lines) - _MAX_REASON_LINES, 'more line')}", "dim")
     if failure is None:
         return
     if failure.hint and event.outcome != "interrupted":
@@ -141,6 +145,7 @@ def resume_command_line(command: str, session_id: str, *, offline: bool, home: s
     """Return a `geminids` command that resumes the session, quoted for a shell.
 
     `command` is "run" or "chat". The options `--offline`, `--home` and `--cwd` are added if needed.
+    A UUID is shortened, so that the command fits in a narrow terminal.
     """
     words = ["geminids", command]
     if offline:
@@ -149,24 +154,22 @@ def resume_command_line(command: str, session_id: str, *, offline: bool, home: s
         words += ["--home", home]
     if cwd is not None and not _is_here(cwd):
         words += ["--cwd", cwd]
-    return clean(shlex.join([*words, "--resume", session_id]))
+    return clean(shlex.join([*words, "--resume", _short_id(session_id)]))
 
 
 def _transcript(session_id: str, facts: RunFacts) -> str:
-    """Return the command that shows the transcript of the session.
-
-    A long session id is shortened to its first eight characters, which are enough to find the
-    session.
-    """
-    words = [
-        "geminids",
-        "sessions",
-        "show",
-        session_id[:8] if len(session_id) > _MAX_FULL_ID_LENGTH else session_id,
-    ]
+    """Return the command that shows the transcript of the session."""
+    words = ["geminids", "sessions", "show", _short_id(session_id)]
     if facts.home != "user":
         words += ["--home", facts.home]
     return clean(shlex.join(words))
+
+
+def _short_id(session_id: str) -> str:
+    """Return the first eight characters of a UUID, which are random and enough to find the session.
+    Return another id unchanged.
+    """
+    return session_id[:8] if _UUID.fullmatch(session_id) else session_id
 
 
 def _is_here(folder: str) -> bool:

@@ -9,7 +9,6 @@ import errno
 from io import StringIO
 from typing import IO
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -18,14 +17,10 @@ __all__ = ["Screen"]
 _MIN_WIDTH = 40
 _MAX_LENGTH_IN_PIPE = 1000
 _ERASE_BELOW = "\x1b[J"
-# Go to the line below the text. ESC D moves down, scrolls at the bottom of the screen, and unlike a
-# newline, it keeps the column. Then move up again and save the position, which stays valid because
-# nothing scrolls after that.
-_DOWN = "\x1bD\x1b[A\x1b7\r\x1b[B"
-_BACK = "\x1b8"
 # Replacements for our symbols, for terminals that cannot show them.
 _ASCII = str.maketrans(
     {"✓": "+", "✗": "x", "⊘": "-", "◌": "o", "■": "#", "·": "-", "→": "->", "…": "...", "“": '"', "”": '"'}
+    | {"•": "*", "│": "|", "─": "-", "┼": "+"}
 )
 
 
@@ -36,9 +31,9 @@ class Screen:
     output cannot be written for another reason, such as a full disk, `flush` raises another
     `OSError` once.
 
-    The status line is drawn below the text, and then the cursor moves back to the end of the text.
-    So text can be written at any time. To erase the status line, everything after the cursor is
-    erased.
+    The status line is drawn below the text, and then the cursor moves back to the start of that
+    line. So text can be written at any time. To erase the status line, everything after the cursor
+    is erased.
     """
 
     def __init__(self, file: IO[str], *, terminal: bool | None = None, width: int | None = None) -> None:
@@ -55,15 +50,16 @@ class Screen:
         self._encoding = None if encoding.lower().replace("-", "") == "utf8" else encoding
         self._out: list[str] = []
         self._end = "\n\n"
-        # The text that was written to the current line after `_column` was last computed.
-        self._row: list[str] = []
-        self._column = 0
         self._shown: str | None = None
         self._is_closed = False
 
     @property
     def unicode(self) -> bool:
         return self._encoding is None
+
+    @property
+    def has_colors(self) -> bool:
+        return self._renderer is not None and not self._renderer.no_color
 
     @property
     def width(self) -> int | None:
@@ -76,10 +72,6 @@ class Screen:
     def text(self, text: str) -> None:
         """Write text unchanged. It does not need to end with a line break."""
         self._put(text)
-        cut = text.rfind("\n")
-        if cut >= 0:
-            self._begin_row()
-        self._row.append(text[cut + 1 :])
 
     def line(self, *parts: Text, indent: int = 0) -> None:
         """Write `parts` on a line of their own, truncated to the width of the terminal."""
@@ -96,13 +88,12 @@ class Screen:
         if self.width is not None and not text.no_wrap:
             rows = list(text.wrap(self._console, max(self.width - indent, 1)))
         for row in rows:
-            self._put(self._render(_joined(indent, row)) + "\n")
+            self._put(self._render(_joined(indent if row else 0, row)) + "\n")
 
     def new_line(self) -> None:
         """End the current line, unless the cursor is already at the start of a line."""
         if not self._end.endswith("\n"):
             self._put("\n")
-            self._begin_row()
 
     def gap(self) -> None:
         """Write an empty line, unless the last line is already empty or nothing was written yet."""
@@ -111,8 +102,11 @@ class Screen:
             self._put("\n")
 
     def status(self, line: Text | None) -> None:
-        """Show `line` as the status line below the text; with None, remove the status line."""
-        if not self.live:
+        """Show `line` as the status line below the text; with None, remove the status line.
+
+        While the cursor is at the end of a question, there is no status line.
+        """
+        if not self.live or not self._end.endswith("\n"):
             return
         if line is None or self._console.width < _MIN_WIDTH:
             self._erase()
@@ -120,12 +114,7 @@ class Screen:
         drawn = self._render(self._cut(line))
         if drawn == self._shown:
             return
-        if self._end.endswith("\n"):
-            self._out.append(f"\r{drawn}{_ERASE_BELOW}\r")
-        elif self._is_line_full():
-            return  # after moving the cursor away and back, the terminal would not wrap the text
-        else:
-            self._out.append(f"{_DOWN}{drawn}{_ERASE_BELOW}{_BACK}")
+        self._out.append(f"\r{drawn}{_ERASE_BELOW}\r")
         self._shown = drawn
 
     def flush(self) -> None:
@@ -155,10 +144,6 @@ class Screen:
         except OSError:
             pass
 
-    def _begin_row(self) -> None:
-        self._row.clear()
-        self._column = 0
-
     def _put(self, text: str) -> None:
         if not text:
             return
@@ -169,28 +154,15 @@ class Screen:
     def _erase(self) -> None:
         if self._shown is not None:
             # Go to the start of the line, because the terminal may have written ^C there.
-            self._out.append("\r" + _ERASE_BELOW if self._end.endswith("\n") else _ERASE_BELOW)
+            self._out.append("\r" + _ERASE_BELOW)
             self._shown = None
-
-    def _is_line_full(self) -> bool:
-        """Return whether the current line is full, so that the terminal would write the next letter
-        on a new line."""
-        width = self._console.width
-        for letter in "".join(self._row):
-            if letter == "\t":
-                self._column = min((self._column // 8 + 1) * 8, width - 1)
-                continue
-            cells = cell_len(letter)
-            self._column = cells if self._column + cells > width else self._column + cells
-        self._row.clear()
-        return self._column >= width
 
     def _cut(self, line: Text) -> Text:
         line.truncate(self.width or _MAX_LENGTH_IN_PIPE, overflow="ellipsis")
         return line
 
     def _render(self, line: Text) -> str:
-        if self._renderer is None:
+        if self._renderer is None or not (line.style or line.spans or "\t" in line.plain):
             return line.plain
         with self._renderer.capture() as rendered:
             self._renderer.print(line, end="", soft_wrap=True)

@@ -23,14 +23,15 @@ from geminids.events.model import (
 )
 from geminids.options.flag_names import with_flags
 from geminids.views.amounts import duration
-from geminids.views.sanitize import clean, one_line
+from geminids.views.sanitize import one_line
+from geminids.views.terminal.answer import AnswerWriter
 from geminids.views.terminal.footer import RunFacts, footer
 from geminids.views.terminal.screen import Screen
 from geminids.views.terminal.status import Status
+from geminids.views.tools import tool_mark
 
 __all__ = ["TerminalView"]
 
-_MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "denied": ("⊘", "yellow"), "cancelled": ("◌", "dim")}
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_FRAMES = "|/-\\"
 # The codes of notices about a failed request that the CLI does not retry any more.
@@ -60,7 +61,8 @@ class TerminalView:
         self._status = Status(clock())
         self._facts = RunFacts(offline=offline, home=home)
         self._titles: dict[str, str] = {}
-        self._in_text = False
+        self._answer: AnswerWriter | None = None
+        """Writes the model's text; None if the last output was something else."""
         self._held_notices: list[Notice] = []
         """Notices about failed requests that are not shown yet.
 
@@ -96,6 +98,9 @@ class TerminalView:
 
     def close(self) -> None:
         """Remove the status line and finish the output. Never raises."""
+        if self._answer is not None:
+            self._answer.end()
+            self._answer = None
         self._screen.close()
 
     def _write_text(self, pieces: list[Text]) -> None:
@@ -106,17 +111,17 @@ class TerminalView:
         if not pieces:
             return
         self._status.update(pieces[-1], self._clock())
-        text = clean("".join(event.text for event in pieces))
+        text = "".join(event.text for event in pieces)
         pieces.clear()
-        if not self._in_text:
+        if self._answer is None:
             text = text.lstrip("\n")
             if not text:
                 return
             self._show_held_notices()
             self._screen.gap()
-            self._in_text = True
+            self._answer = AnswerWriter(self._screen)
         self._facts.answered = True
-        self._screen.text(text)
+        self._answer.write(text)
 
     def _handle(self, event: Event) -> None:
         self._status.update(event, self._clock())
@@ -161,10 +166,11 @@ class TerminalView:
             self._remark("!", event)
 
     def _below_text(self) -> None:
-        """Write an empty line before a tool or a notice, if the last output was the model's text."""
-        if self._in_text:
+        """End the model's text, if the last output was text, and write an empty line."""
+        if self._answer is not None:
+            self._answer.end()
             self._screen.gap()
-            self._in_text = False
+            self._answer = None
 
     def _started(self, event: Started) -> None:
         if self._facts.started is not None:
@@ -178,7 +184,7 @@ class TerminalView:
     def _tool(self, event: ToolFinished) -> None:
         self._facts.answered = True
         self._below_text()
-        mark, style = _MARKS[event.status]
+        mark, style = tool_mark(event)
         title = self._titles.pop(event.id, one_line(event.name))
         details = _details(event)
         indent = 2 if event.parent is None else 6
@@ -204,13 +210,17 @@ class TerminalView:
     def _spinner(self) -> Styled | None:
         now = self._clock()
         activity = self._status.activity(now)
-        if activity is None or not self._screen.live:
+        tail = one_line(self._answer.tail) if self._answer is not None else ""
+        if not self._screen.live or (activity is None and not tail):
             return None
         frames = _FRAMES if self._screen.unicode else _ASCII_FRAMES
-        frame = frames[int(now * 10) % len(frames)]
+        frame = Styled(f"{frames[int(now * 10) % len(frames)]} ", "cyan")
+        if activity is None:
+            # Text arrives: show its end. The whole block is shown above when it is complete.
+            return Styled.assemble(frame, (_last_part(tail, (self._screen.width or 80) - 2), "dim"))
         time_spent = f"  {duration(max(activity.seconds, 0.1) * 1000)}"
         text = self._fitting(activity.text, 2, time_spent)
-        return Styled.assemble((f"{frame} ", "cyan"), text, (time_spent, "dim"))
+        return Styled.assemble(frame, text, (time_spent, "dim"))
 
     def _fitting(self, title: str, before: int, after: str) -> Styled:
         """Truncate the title so that it fits in one line, with `before` columns to its left and the
@@ -228,6 +238,14 @@ def _details(event: ToolFinished) -> str:
     if event.duration_ms is not None and event.status != "denied":
         parts.append(duration(event.duration_ms))
     return "  " + " · ".join(parts) if parts else ""
+
+
+def _last_part(text: str, width: int) -> str:
+    """Return the end of the text that fits in `width` columns."""
+    part = text[-width:]
+    while cell_len(part) > width - (part != text):
+        part = part[1:]
+    return part if part == text else f"…{part}"
 
 
 def _first_line(text: str) -> str:

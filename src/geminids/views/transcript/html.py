@@ -17,17 +17,17 @@ from geminids.sessions.transcript import (
     TurnEnd,
 )
 from geminids.views.sanitize import clean, one_line
+from geminids.views.tools import tool_mark, tool_state
+from geminids.views.transcript.html_answer import answer_html
 from geminids.views.transcript.html_page import escaped, page_head
-from geminids.views.transcript.transcript import MARKS, tool_facts, turn_summary
+from geminids.views.transcript.transcript import tool_facts, turn_summary
 
 __all__ = ["html"]
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _MAX_IMAGE_LENGTH = 10_000_000
-_FENCE = re.compile(r"(?m)^(`{3,})[^`\n]*\n(.*?)(?:^\1`*[ \t]*$|\Z)", re.DOTALL)
-_INLINE = re.compile(r"`([^`\n]+)`|\*\*([^*\n]+)\*\*")
-_HEADING = re.compile(r"(?m)^#{1,6} (.+)$")
+_BREAKS = "\r\n"
 _STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1d2127;--dim:#667080;--line:#dfe3e8;--box:#f5f6f8;--you:#e8f0fe;
 --good:#1a7f37;--bad:#c4231c;--warn:#946200;--add:#e3f6e8;--del:#fdeaea}
@@ -42,7 +42,14 @@ header{border-bottom:1px solid var(--line);padding-bottom:.8rem;margin-bottom:1r
 .turn{margin:.5rem 0 1.6rem}
 .you{background:var(--you);border-radius:.7rem;padding:.6rem .9rem;margin:1rem 0;white-space:pre-wrap}
 .you img{display:block;max-width:100%;max-height:24rem;margin-top:.5rem;border-radius:.4rem}
-.answer{margin:.8rem 0;white-space:pre-wrap}
+.answer{margin:.8rem 0}
+.answer h1{font-size:1.25rem}.answer h2{font-size:1.15rem}.answer h3,.answer h4,.answer h5,.answer h6{font-size:1rem}
+.answer blockquote{margin:.6rem 0;padding-left:.9rem;border-left:3px solid var(--line);color:var(--dim)}
+.answer hr{border:0;border-top:1px solid var(--line)}
+.answer table{display:block;overflow-x:auto;border-collapse:collapse;margin:.6rem 0}
+.answer th,.answer td{border:1px solid var(--line);padding:.25rem .6rem;vertical-align:top}
+.answer th{background:var(--box)}
+a{color:inherit}
 .thought{color:var(--dim);font-style:italic;font-size:.9rem;margin:.4rem 0;white-space:pre-wrap}
 .agent{border-left:3px solid var(--line);margin:.3rem 0 .3rem .4rem;padding-left:.9rem}
 .tool{margin:.3rem 0;border:1px solid var(--line);border-radius:.5rem;background:var(--box);font-size:.9rem}
@@ -54,7 +61,7 @@ summary{cursor:pointer}
 .tool i{color:var(--dim);font-style:normal;font-size:.82rem;margin-left:.4rem}
 pre{margin:0;padding:.6rem .7rem;border-top:1px solid var(--line);overflow-x:auto;max-height:32rem;
 font:.8rem/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre;overflow-wrap:normal}
-.answer pre,.you pre{border:1px solid var(--line);border-radius:.5rem;background:var(--box);margin:.4rem 0}
+.answer pre{border:1px solid var(--line);border-radius:.5rem;background:var(--box);margin:.4rem 0}
 code{font:.88em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:var(--box);padding:.1em .3em;
 border-radius:.25rem}
 ins,del{text-decoration:none;display:block}ins{background:var(--add)}del{background:var(--del)}
@@ -78,9 +85,9 @@ def html(title: str, facts: str, entries: Iterable[TranscriptEntry]) -> Iterator
 def _entry_html(entry: TranscriptEntry) -> Iterator[str]:
     if isinstance(entry, PromptEntry):
         images = "".join(map(_image, entry.media))
-        yield f'<div class="you">{_render_markdown(entry.text)}{images}</div>\n'
+        yield f'<div class="you">{escaped(entry.text.strip(_BREAKS))}{images}</div>\n'
     elif isinstance(entry, TextEntry):
-        yield f'<div class="answer">{_render_markdown(entry.text)}</div>\n'
+        yield f'<div class="answer">{answer_html(entry.text)}</div>\n'
     elif isinstance(entry, ThoughtEntry):
         joint = ": " if entry.subject and entry.text else ""
         yield f'<div class="thought">{escaped(f"{entry.subject}{joint}{entry.text}".strip())}</div>\n'
@@ -95,15 +102,15 @@ def _entry_html(entry: TranscriptEntry) -> Iterator[str]:
 
 def _tool(entry: ToolEntry) -> str:
     facts = tool_facts(entry)
-    head = f"<b>{MARKS[entry.status]}</b> <span>{escaped(one_line(entry.title))}</span>"
+    head = f"<b>{tool_mark(entry)[0]}</b> <span>{escaped(one_line(entry.title))}</span>"
     head += f"<i>{escaped(facts)}</i>" if facts else ""
     diffs = [change.diff for change in entry.changes if change.diff]
     inner = [_diff(diff) for diff in diffs]
     inner += [escaped(text) for text in (entry.error, None if diffs else entry.output) if text]
     if not inner:
-        return f'<div class="tool {entry.status}">{head}</div>\n'
+        return f'<div class="tool {tool_state(entry)}">{head}</div>\n'
     body = "".join(f"<pre>{text}</pre>" for text in inner)
-    return f'<details class="tool {entry.status}"><summary>{head}</summary>{body}</details>\n'
+    return f'<details class="tool {tool_state(entry)}"><summary>{head}</summary>{body}</details>\n'
 
 
 def _diff(diff: str) -> str:
@@ -126,25 +133,3 @@ def _image(media: Media) -> str:
     if fits and _BASE64.fullmatch(media.data):
         return f'<img alt="{media.media_type}" src="data:{media.media_type};base64,{media.data}">'
     return f'<div class="dim">{escaped(one_line(media.media_type, 100))}</div>'
-
-
-def _render_markdown(text: str) -> str:
-    """Convert these parts of Markdown to HTML: code blocks, inline code, bold text and headings.
-
-    All other parts, such as links, stay as they are, with HTML escaped.
-    """
-    shown, at = [], 0
-    text = clean(text).strip("\n")
-    for block in _FENCE.finditer(text):
-        shown += [_render_inline(text[at : block.start()].strip("\n")), f"<pre>{escape(block[2])}</pre>"]
-        at = block.end()
-    return "".join([*shown, _render_inline(text[at:].lstrip("\n"))])
-
-
-def _render_inline(text: str) -> str:
-    # Escape the text first, so that it contains only the tags that are added here.
-    return _HEADING.sub(r"<b>\1</b>", _INLINE.sub(_inline, escape(text)))
-
-
-def _inline(match: re.Match[str]) -> str:
-    return f"<code>{match[1]}</code>" if match[1] is not None else f"<b>{match[2]}</b>"

@@ -19,7 +19,8 @@ from geminids.sessions.transcript import (
     TurnEnd,
 )
 from geminids.views.sanitize import clean, one_line
-from geminids.views.transcript.transcript import MARKS, tool_facts, turn_summary
+from geminids.views.tools import tool_mark
+from geminids.views.transcript.transcript import tool_facts, turn_summary
 
 __all__ = ["markdown"]
 
@@ -57,7 +58,7 @@ def _rows(entry: TranscriptEntry) -> Iterator[str]:
         yield from _fold(f"Thought: {entry.subject}" if entry.subject else "Thought", [entry.text])
     elif isinstance(entry, ToolEntry):
         facts = tool_facts(entry)
-        title = f"{MARKS[entry.status]} {entry.title}" + (f" ({facts})" if facts else "")
+        title = f"{tool_mark(entry)[0]} {entry.title}" + (f" ({facts})" if facts else "")
         diffs = [change.diff for change in entry.changes if change.diff]
         blocks = [("diff", diff) for diff in diffs]
         blocks += [("", text) for text in (entry.error, None if diffs else entry.output) if text]

@@ -21,12 +21,12 @@ from geminids.sessions.transcript import (
 )
 from geminids.views.amounts import count, tokens
 from geminids.views.sanitize import clean, one_line
+from geminids.views.terminal.answer import AnswerWriter
 from geminids.views.terminal.screen import Screen
+from geminids.views.tools import tool_mark
 
-__all__ = ["MARKS", "TranscriptView", "tool_facts", "turn_summary"]
+__all__ = ["TranscriptView", "tool_facts", "turn_summary"]
 
-MARKS = {"ok": "✓", "failed": "✗", "denied": "⊘", "cancelled": "◌", "unfinished": "◌"}
-_STYLES = {"ok": "green", "failed": "red", "denied": "yellow", "cancelled": "dim", "unfinished": "dim"}
 _LEVELS = {"error": "red", "warning": "yellow"}
 _FOLDED_OUTPUT_LINES = 3
 _FOLDED_DIFF_LINES = 8
@@ -141,13 +141,11 @@ class TranscriptView:
             self._screen.line(Text(f"  {line}", "dim"), indent=indent)
 
     def _answer(self, text: str, indent: int) -> None:
-        shown = clean(text).strip("\n")
-        if not indent:
-            self._screen.new_line()
-            self._screen.text(shown + "\n")
-            return
-        for row in shown.splitlines():
-            self._screen.paragraph(Text(row), indent=indent)
+        self._screen.new_line()
+        writer = AnswerWriter(self._screen, indent=indent)
+        writer.write(text.strip("\n"))
+        writer.end()
+        self._screen.new_line()
 
     def _thought(self, entry: ThoughtEntry, indent: int) -> None:
         separator = ": " if entry.subject and entry.text else ""
@@ -164,8 +162,8 @@ class TranscriptView:
         title = Text(one_line(entry.title))
         if self._screen.width is not None:
             title.truncate(max(self._screen.width - indent - 4 - cell_len(facts), 8), overflow="ellipsis")
-        mark = Text(f"{MARKS[entry.status]} ", _STYLES[entry.status])
-        self._screen.line(mark, title, Text(facts, "dim"), indent=indent + 2)
+        mark, style = tool_mark(entry)
+        self._screen.line(Text(f"{mark} ", style), title, Text(facts, "dim"), indent=indent + 2)
         diffs = [change.diff for change in entry.changes if change.diff]
         for diff in diffs:
             self._diff(_without_head(diff), indent + 6)
