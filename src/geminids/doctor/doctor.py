@@ -106,7 +106,14 @@ def _add_problem(results: list[Check], problem: OptionsError | None) -> None:
     if problem is None or "options" in reported or reported.issuperset(dict(problem.problems)):
         return
     hint = "A run would not start with these options: correct them."
-    results.insert(0, Check("options", "error", str(problem), hint))
+    results.insert(0, Check("options", "error", _text(problem), hint))
+
+
+def _text(error: OptionsError) -> str:
+    """Return the text of the error with the names of options in backticks, so that the terminal can
+    show the flags instead. A problem can also be named by the path of a file."""
+    names = [(f"`{name}`" if name.isidentifier() else name, problem) for name, problem in error.problems]
+    return str(OptionsError(names))
 
 
 def _plan(options: Options, environ: Mapping[str, str], results: Sequence[Check]) -> Check:
@@ -120,7 +127,7 @@ def _plan(options: Options, environ: Mapping[str, str], results: Sequence[Check]
     except Refused as refused:
         return Check("plan", "error", refused.failure.message, refused.failure.hint)
     except OptionsError as error:
-        return Check("plan", "error", str(error), error.hint)
+        return Check("plan", "error", _text(error), error.hint)
     except Exception as error:
         return _broken("plan", error)
     return Check("plan", "ok", f"a run is ready to start: {plan.gemini.release.name}, home {options.home}")

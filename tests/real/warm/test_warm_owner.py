@@ -327,7 +327,7 @@ def test_no_secret_is_written_anywhere(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        ("settings", "an untrusted folder that has its own settings"),
+        ("settings", "an untrusted folder with its own settings"),
         pytest.param("resume", "stored session", marks=pytest.mark.deep),
         pytest.param("folder", "cannot be used", marks=pytest.mark.deep),
         pytest.param("umask", "another umask", marks=pytest.mark.deep),

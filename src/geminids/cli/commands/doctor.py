@@ -14,7 +14,7 @@ import msgspec
 from geminids.config.loader import load_options
 from geminids.errors import OptionsError
 from geminids.options import Options
-from geminids.options.flag_names import error_text, with_flags
+from geminids.options.flag_names import with_flags
 
 if TYPE_CHECKING:
     from geminids.doctor import Check
@@ -85,11 +85,6 @@ def doctor(
         check_environment, options, live=live, live_timeout=live_timeout, problem=problem
     )
     checks = anyio.run(check_all)
-    if problem is not None:
-        checks = tuple(
-            msgspec.structs.replace(check, detail=error_text(problem)) if check.code == "options" else check
-            for check in checks
-        )
     checks = tuple(map(_with_flags, checks))
     ok = would_work(checks)
     if as_json:

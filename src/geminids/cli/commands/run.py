@@ -95,7 +95,7 @@ _NOTES = (
     is_flag=True,
     group="Prompt",
     envvar="GEMINIDS_NO_STDIN",
-    help="Do not read stdin, for example in a `while read` loop, whose next lines are on stdin.",
+    help="Do not read stdin, for example in a loop with while read, whose next lines are on stdin.",
 )
 @own_flag(
     "--input-encoding",

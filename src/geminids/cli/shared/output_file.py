@@ -97,9 +97,8 @@ def _write_stdout(write: Callable[..., object], *text: object) -> None:
         # 1.
         raise click.exceptions.Exit(141) from None
     except OSError as error:
-        raise GeminidsError(
-            f"cannot write to stdout: {error.strerror}", hint="Write to a file with --out."
-        ) from None
+        # No hint: the reader of stdout knows best where its output goes.
+        raise GeminidsError(f"cannot write to stdout: {error.strerror}", hint=None) from None
 
 
 def _write_error(out: str, error: Exception) -> GeminidsError:

@@ -67,8 +67,7 @@ class Gateway:
         The gateway's thread calls `on_answer(request, kind)` when an answer begins; `kind`
         describes the answer in a few words. It calls `on_end(reason)` when the gateway ends.
         """
-        self.upstream: Upstream = script if isinstance(script, Upstream) else _scripted(script)
-        self._answers = _with_mark(self.upstream)
+        self.upstream = script if isinstance(script, Upstream) else _scripted(script)
         self._requested_port = port
         self._on_answer = on_answer
         self._on_end = on_end
@@ -325,6 +324,15 @@ class Gateway:
             self._requests.append(request)
             self._changed.notify_all()
         return request
+
+    @property
+    def upstream(self) -> Upstream:
+        """The object that answers the requests."""
+        return self._upstream
+
+    @upstream.setter
+    def upstream(self, upstream: Upstream) -> None:
+        self._upstream, self._answers = upstream, _with_mark(upstream)
 
     def answer(self, request: Request) -> AsyncIterator[Part]:
         return self._answers.answer(request)

@@ -139,7 +139,7 @@ def failure_hint(output: str) -> str:
     'The disk is full: free some space.'
     """
     hints = (hint for pattern, hint in _HINTS if re.search(pattern, output))
-    return next(hints, "Read the end of npm's output, then try again.")
+    return next(hints, "Read the end of npm's output. Try again when the cause is removed.")
 
 
 def _summary(output: str) -> str:
