@@ -103,8 +103,12 @@ def test_the_cost_is_linear(head: str, piece: str) -> None:
         stream.end()
         return time.process_time() - start
 
+    def ratio() -> float:
+        return seconds(10_000) / (seconds(2_500) + 0.01)
+
     seconds(100)
-    assert seconds(10_000) < 8 * min(seconds(2_500) for _ in range(2)) + 0.05
+    # The best of some rounds, because other processes use the caches and the cores too.
+    assert any(ratio() < 8 for _ in range(4))
 
 
 @settings(deadline=None)
