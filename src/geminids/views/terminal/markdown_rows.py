@@ -16,7 +16,7 @@ from geminids.views.terminal.wrap import wrap
 
 __all__ = [
     "MAX_NUMBER",
-    "Block",
+    "MarkdownBlock",
     "Rows",
     "block_rows",
     "code_row",
@@ -38,7 +38,7 @@ _GAP_AFTER = ("fence", "code_block", "table")
 _COLUMN_GAP = 3  # of " │ "
 
 
-class Block(NamedTuple):
+class MarkdownBlock(NamedTuple):
     """A block of a Markdown text: its tokens, and its first and last line (`end` is exclusive)."""
 
     kind: str
@@ -84,7 +84,7 @@ def _parser() -> MarkdownParser:
     return MarkdownParser()
 
 
-def parse(lines: Sequence[str]) -> list[Block]:
+def parse(lines: Sequence[str]) -> list[MarkdownBlock]:
     """Parse the lines of a Markdown text, and return its top-level blocks."""
     tokens: list[Token] = []
     _parser().block.parse("\n".join(lines) + "\n", _parser(), {}, tokens)
@@ -98,7 +98,7 @@ def render(text: str, width: int | None) -> list[Text]:
 
 
 def block_rows(
-    block: Block, lines: Sequence[str], width: int | None, *, quoted: bool = False, skip: int = 0
+    block: MarkdownBlock, lines: Sequence[str], width: int | None, *, quoted: bool = False, skip: int = 0
 ) -> list[Text]:
     """Return the rows of one block of the text `lines`.
 
@@ -133,17 +133,17 @@ def code_row(line: str, language: str) -> Text:
     return Text(shown, _DIFF_STYLES.get(shown[:1], "") if is_diff else _CODE, no_wrap=True)
 
 
-def list_items(block: Block) -> list[Block]:
+def list_items(block: MarkdownBlock) -> list[MarkdownBlock]:
     return _blocks(block.tokens[1:-1])
 
 
-def list_number(block: Block) -> int:
+def list_number(block: MarkdownBlock) -> int:
     """Return the number of the first item of an ordered list."""
     start = block.tokens[0].attrGet("start")
     return 1 if start is None else int(start)
 
 
-def _blocks(tokens: Sequence[Token]) -> list[Block]:
+def _blocks(tokens: Sequence[Token]) -> list[MarkdownBlock]:
     blocks, depth, begin = [], 0, 0
     for number, token in enumerate(tokens):
         if depth == 0:
@@ -153,12 +153,12 @@ def _blocks(tokens: Sequence[Token]) -> list[Block]:
             first = tokens[begin]
             kind = first.type.removesuffix("_open").removeprefix("bullet_").removeprefix("ordered_")
             start, end = first.map or (0, 0)
-            blocks.append(Block(kind, list(tokens[begin : number + 1]), start, end))
+            blocks.append(MarkdownBlock(kind, list(tokens[begin : number + 1]), start, end))
     return blocks
 
 
 def _sequence(
-    blocks: Iterable[Block], lines: Sequence[str], width: int | None, *, quoted: bool = False
+    blocks: Iterable[MarkdownBlock], lines: Sequence[str], width: int | None, *, quoted: bool = False
 ) -> list[Text]:
     rows = Rows()
     for block in blocks:
@@ -167,11 +167,13 @@ def _sequence(
     return rows.take()
 
 
-def _is_blank_before(block: Block, lines: Sequence[str], quoted: bool) -> bool:
+def _is_blank_before(block: MarkdownBlock, lines: Sequence[str], quoted: bool) -> bool:
     return block.start > 0 and not lines[block.start - 1].strip(" \t>" if quoted else None)
 
 
-def _list(block: Block, lines: Sequence[str], width: int | None, quoted: bool, skip: int) -> list[Text]:
+def _list(
+    block: MarkdownBlock, lines: Sequence[str], width: int | None, quoted: bool, skip: int
+) -> list[Text]:
     opening, number = block.tokens[0], list_number(block)
     rows = Rows()
     for index, item in enumerate(list_items(block)):

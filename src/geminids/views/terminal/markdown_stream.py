@@ -13,7 +13,7 @@ from rich.text import Text
 from geminids.views.sanitize import clean
 from geminids.views.terminal.markdown_rows import (
     MAX_NUMBER,
-    Block,
+    MarkdownBlock,
     Rows,
     block_rows,
     code_row,
@@ -109,7 +109,7 @@ class MarkdownStream:
         is_after_blank = bool(self._lines) and not self._lines[-1].strip()
         return self._last_kind != "fence" and is_after_blank and bool(line[:1].strip())
 
-    def _show_complete(self, blocks: list[Block]) -> None:
+    def _show_complete(self, blocks: list[MarkdownBlock]) -> None:
         """Show the blocks that no later line can change, and keep the lines of the others."""
         if not blocks:
             self._keep(len(self._lines))
@@ -132,7 +132,7 @@ class MarkdownStream:
             self._keep(last.start)
         self._last_kind = last.kind if self._lines and any(map(str.strip, self._lines)) else ""
 
-    def _show(self, block: Block) -> None:
+    def _show(self, block: MarkdownBlock) -> None:
         skip = self._shown_items(block)
         start = list_items(block)[skip].start if skip else block.start
         self._rows.add(
@@ -141,10 +141,10 @@ class MarkdownStream:
             gap=self._is_blank(start - 1),
         )
 
-    def _shown_items(self, block: Block) -> int:
+    def _shown_items(self, block: MarkdownBlock) -> int:
         return 1 if self._in_list and block.start == 0 else 0
 
-    def _show_items(self, block: Block) -> None:
+    def _show_items(self, block: MarkdownBlock) -> None:
         """Show the items of a list that are complete: all but the last."""
         skip = self._shown_items(block)
         items = list_items(block)
@@ -175,11 +175,11 @@ class MarkdownStream:
     def _is_blank(self, number: int) -> bool:
         return number >= 0 and not self._lines[number].strip()
 
-    def _is_closed_fence(self, block: Block) -> bool:
+    def _is_closed_fence(self, block: MarkdownBlock) -> bool:
         is_fence = block.kind == "fence" and block.end - 1 > block.start
         return is_fence and _fence_end(block).fullmatch(self._lines[block.end - 1]) is not None
 
-    def _begin_code(self, block: Block) -> None:
+    def _begin_code(self, block: MarkdownBlock) -> None:
         """Show the lines of a code block one by one, because it can be long."""
         self._rows.add(block.kind, [], gap=self._is_blank(block.start - 1))
         self._fence = _fence_end(block)
@@ -201,6 +201,6 @@ class MarkdownStream:
             self._blank_lines = 0
 
 
-def _fence_end(block: Block) -> re.Pattern[str]:
+def _fence_end(block: MarkdownBlock) -> re.Pattern[str]:
     markup = block.tokens[0].markup
     return re.compile(rf" {{0,3}}{re.escape(markup[0])}{{{len(markup)},}}[ \t]*")
