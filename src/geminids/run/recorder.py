@@ -167,7 +167,7 @@ class RunRecorder(EventNumbers):
             turn=self.turn,
             run_id=self.run_id,
             outcome=ending.outcome,
-            failure=ending.failure or _failure_of_limit(ending),
+            failure=ending.failure or _failure_of_limit(ending, last.session_id),
             reason=ending.reason,
             # Redact again: a secret that is split by a tool call is complete only here.
             text=self.redact(recorded.text),
@@ -366,12 +366,16 @@ class _OverflowFile:
         return b"".join(parts)
 
 
-def _failure_of_limit(ending: Ending) -> Failure | None:
+def _failure_of_limit(ending: Ending, session_id: str | None) -> Failure | None:
     """Return the failure of a run that the caller, or a limit of the caller, ended.
 
-    Return None if the run succeeded.
+    Return None if the run succeeded. `session_id` is the session of the run, which its hint
+    mentions; None if the run has no session.
     """
     if ending.outcome == "success" or ending.outcome == "failed":
         return None
     message = ending.reason or ending.outcome
-    return Failure(kind=ending.outcome, message=message, retryable=False, hint=hint_for(ending.outcome))
+    hint = hint_for(ending.outcome)
+    if session_id is not None:
+        hint += " To continue where it stopped, use `resume`."
+    return Failure(kind=ending.outcome, message=message, retryable=False, hint=hint)

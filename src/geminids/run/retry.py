@@ -150,7 +150,7 @@ class Retries:
             kind="schema_mismatch",
             message=f"the answer does not match the schema: {summary}",
             retryable=False,
-            hint=hint_for("schema_mismatch"),
+            hint=_NO_JSON_OFFLINE if self.options.offline else hint_for("schema_mismatch"),
         )
         failed = Ending("failed", failure.message, failure)
         if session_id is None or (self._schema_sent and self._corrections >= self.options.schema_tries):
@@ -167,6 +167,11 @@ class Retries:
         self._corrections += self._schema_sent
         self._acted = self._schema_sent = True
         return Decided(failed, correction)
+
+
+_NO_JSON_OFFLINE = (
+    "The built-in script never answers with JSON. Write the answer into a script file: `script`."
+)
 
 
 def _is_command(prompt: str, options: Options) -> bool:

@@ -32,10 +32,10 @@ _HINTS: dict[FailureKind, str] = {
     "bad_option": "Fix the option that the message names.",
     "schema_mismatch": "Simplify the schema, or allow more tries with `schema_tries`.",
     "protocol": "Report this as a bug of geminids, with the CLI's version and its recorded output.",
-    "timed_out": "Raise the time limit that the message names, or continue in the session with `resume`.",
-    "max_turns": "Raise `max_turns`, or continue in the session with `resume`.",
-    "over_budget": "Raise the limit, or continue in the session with `resume` when there is budget again.",
-    "interrupted": "Run it again, or continue in the session with `resume`.",
+    "timed_out": "Raise the time limit that the message names.",
+    "max_turns": "Raise `max_turns`.",
+    "over_budget": "Raise the limit, or wait until there is budget again.",
+    "interrupted": "Run it again.",
 }
 
 
