@@ -103,3 +103,18 @@ def test_a_run_without_a_sign_in_names_offline(world: object) -> None:
     done = _geminids(*words, cwd=world.cwd, **env)  # type: ignore[attr-defined]
     assert done.returncode == 1
     assert "To run without a key, use --offline." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("What", "is", "in", "this", "folder?"), 'geminids run "What is in this folder?"'),
+        (("run", "--offline", "Fix", "the", "tests"), "Put the prompt in quotes: geminids run"),
+        (("rum", "hi"), "Did you mean 'run'?"),
+    ],
+)
+def test_a_prompt_without_quotes(words: tuple[str, ...], advice: str) -> None:
+    """A prompt without quotes is refused, and the message says how to write it."""
+    done = _geminids(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert advice in done.stderr

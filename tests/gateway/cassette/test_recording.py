@@ -333,7 +333,7 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     path.write_text("not ours")
     with pytest.raises(GeminidsError, match="already exists") as refused:
         Recording(FixedUpstream(EVENTS), path)
-    assert "--force" in (refused.value.hint or "")
+    assert "`overwrite=True`" in (refused.value.hint or "")
     path.unlink()
     remarks: list[str] = []
     recording = Recording(FixedUpstream(EVENTS), path, on_remark=remarks.append)

@@ -157,7 +157,7 @@ def usage(
     elif html is not None:
         _write_html(report, html, force)
     else:
-        _print_report(report, _nothing_used(since, until, project))
+        _print_report(report, _nothing_used(since, until, project, scripted=scripted))
 
 
 def _report(
@@ -205,10 +205,11 @@ def _configured_prices() -> str | None:
     return load_options(cwd).options.prices
 
 
-def _nothing_used(since: date | None, until: date | None, project: str | None) -> str:
+def _nothing_used(since: date | None, until: date | None, project: str | None, *, scripted: bool) -> str:
     place = f" in {project}" if project else " on this machine"
     when = (f" since {since}" if since else "") + (f" until {until}" if until else "")
-    return f"No requests of Gemini CLI found{place}{when}."
+    note = "" if scripted else "\nTo count requests that a script or a cassette answered too: --scripted."
+    return f"No requests of Gemini CLI found{place}{when}.{note}"
 
 
 def _print_report(report: Report, nothing_used: str) -> None:

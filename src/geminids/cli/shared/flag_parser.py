@@ -70,6 +70,15 @@ class GroupedCommand(click.Command):
         self._common = common
         self._notes = notes
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message:  # click has no class for it
+                raise
+            advice = f'Put the prompt in quotes: geminids {self.name} "..."'
+            raise click.UsageError(f"{error.message}. {advice}", ctx) from None
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         common: dict[str, list[tuple[str, str]]] = {flag: [] for flag in self._common}
         by_group: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, "Output", "Other")}

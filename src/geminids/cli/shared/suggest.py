@@ -23,7 +23,9 @@ def unknown_command(args: Sequence[str], known: Iterable[str], ctx: click.Contex
     argument may be a prompt.
     """
     name = args[0]
-    nearest = most_similar(name, known)
+    # More than two words are a sentence: the first one is no misspelled command.
+    is_sentence = len(args) > 2 and not any(word.startswith("-") for word in args)
+    nearest = None if is_sentence else most_similar(name, known)
     if nearest is not None:
         suggestion = f"Did you mean {nearest!r}?"
     else:

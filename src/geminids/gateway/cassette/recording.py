@@ -46,7 +46,7 @@ __all__ = ["Recording", "check_record_path"]
 _log = get_logger("gateway")
 
 _HINT = "Choose a file in an existing, writable folder."
-_EXISTS = "Use another file, or replace this one: --force, or `overwrite=True` in Python."
+_EXISTS = "Use another file, or replace this one with `overwrite=True`."
 
 _TOKEN = re.compile(re.escape(TOKEN_PREFIX) + r"[0-9a-f]{48}")
 _AGENT = re.compile(r"GeminiCLI(?:-[\w-]+)?/(\d+\.\d+\.\d+[\w.-]*)")

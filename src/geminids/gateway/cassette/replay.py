@@ -28,7 +28,7 @@ from geminids.redact import Redactor
 __all__ = ["Replaying", "conversation_lines", "diff_of", "nearest"]
 
 _HINT = (
-    "If the change is intended, record the cassette again: `geminids run --record FILE`, or "
+    "If the change is intended, record the cassette again: `geminids run --record FILE --force`, or "
     "`pytest --geminids-record`."
 )
 

@@ -32,7 +32,7 @@ _HINTS: dict[FailureKind, str] = {
     "bad_option": "Fix the option that the message names.",
     "schema_mismatch": "Simplify the schema, or allow more tries with `schema_tries`.",
     "protocol": "Report this as a bug of geminids, with the CLI's version and its recorded output.",
-    "timed_out": "Raise the time limit that the message names.",
+    "timed_out": "Give the run more time: `timeout`, `idle_timeout` or `start_timeout`.",
     "max_turns": "Raise `max_turns`.",
     "over_budget": "Raise the limit, or wait until there is budget again.",
     "interrupted": "Run it again.",
