@@ -87,7 +87,7 @@ CASES: dict[str, Case] = {
     ),
     "tool, then silence": Case(
         (TOOL_CALL, Reply(text="one", stall=True)),
-        Ending(None, [("request", 2)], "timed_out", text="one"),
+        Ending(None, [("request", 2)], "timed_out", "timed_out", retryable=False, text="one"),
         {**ONCE, "timeout": 10.0},
     ),
     "empty, safety, asked again": Case(

@@ -31,6 +31,8 @@ from geminids.gemini.versions import Version
 
 __all__ = ["Progress", "available_versions", "install", "uninstall", "warm_up"]
 
+# Seconds for the first `gemini --version`. It takes one second, and much longer on a loaded machine.
+_VERSION_TIMEOUT = 60
 _SETTINGS = (
     '{"security":{"auth":{"selectedType":"gemini-api-key"}},"privacy":{"usageStatisticsEnabled":false},'
     '"general":{"sessionRetention":{"enabled":false}}}'
@@ -182,11 +184,12 @@ def _verify(tree: Path, version: str, node: Node, places: Places, environ: Mappi
         raise InstallFailed(
             f"npm installed {installed_version} instead of {PACKAGE}@{version}", hint="Try again."
         )
-    printed = probe_version((str(node.path), str(package.entry)), places, environ)
+    command = (str(node.path), str(package.entry))
+    printed = probe_version(command, places, environ, timeout=_VERSION_TIMEOUT)
     if printed != version:
         message = (
             f"Gemini CLI {version} does not work on Node {node.version}: "
-            f"`gemini --version` printed {printed or 'no version within 10 seconds'}"
+            f"`gemini --version` printed {printed or f'no version within {_VERSION_TIMEOUT} seconds'}"
         )
         hint = "Try again. If it does not work again, this release may need another Node: try --node=path."
         raise InstallFailed(message, hint=hint)

@@ -131,12 +131,14 @@ def identify(path: Path, origin: Origin, places: Places, environ: Mapping[str, s
     return _probed(path.absolute(), node, origin, places, environ)
 
 
-def probe_version(command: tuple[str, ...], places: Places, environ: Mapping[str, str]) -> str | None:
+def probe_version(
+    command: tuple[str, ...], places: Places, environ: Mapping[str, str], *, timeout: float = 10
+) -> str | None:
     """Run a program with `--version`, and return the version that it prints.
 
-    Return None if the program fails, or does not print a version within 10 seconds.
+    Return None if the program fails, or does not print a version within `timeout` seconds.
     """
-    result = run_version(command, places, environ, timeout=10)
+    result = run_version(command, places, environ, timeout=timeout)
     words = result.out.split() if result.code == 0 else []
     return words[-1] if words and Version.parse(words[-1]) else None
 
