@@ -71,6 +71,17 @@ class Terminal:
     def press(self, *keys: str) -> None:
         self._tmux("send-keys", *keys)
 
+    def press_until(self, key: str, expected: str) -> None:
+        """Press a key until a text is shown. The prompt ignores Tab while it searches completions."""
+        for _ in range(10):
+            self.press(key)
+            deadline = time.monotonic() + 1
+            while time.monotonic() < deadline:
+                if expected in self.text:
+                    return
+                time.sleep(0.03)
+        self.wait_for(expected)
+
     def paste(self, text: str) -> None:
         """Paste a text as a terminal does, as bracketed paste."""
         self._tmux("set-buffer", text)
@@ -152,8 +163,7 @@ def test_the_first_screen_and_the_prompt(world: Any, terminal: Terminal) -> None
     assert str(world.cwd) in re.sub(r"\n {15}", "", terminal.text)
     terminal.type("/mo", "d")
     terminal.wait_for("show or set the approval")
-    terminal.press("Tab", "Tab")
-    terminal.wait_for("> /mode\n")
+    terminal.press_until("Tab", "> /mode\n")
     terminal.press("Enter")  # takes the completion
     terminal.wait_for(lambda text: text.endswith("> /mode"))
     terminal.press("Enter")
@@ -161,8 +171,7 @@ def test_the_first_screen_and_the_prompt(world: Any, terminal: Terminal) -> None
     terminal.wait_for_prompt()
     terminal.type("read @m", "y")
     terminal.wait_for(" my notes.txt")
-    terminal.press("Tab")
-    terminal.wait_for(r"> read @my\ notes.txt")
+    terminal.press_until("Tab", r"> read @my\ notes.txt")
     terminal.press("Enter")
     terminal.type(" now", "M-Enter")
     terminal.type("and more")

@@ -25,6 +25,7 @@ from geminids.gateway.metering import MeteredUpstream
 from geminids.gateway.script.encode import error_body
 from geminids.gateway.script.scripted_upstream import Scripted
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, is_free
+from geminids.options.flag_names import error_text
 from geminids.redact import secrets_of
 
 __all__ = ["gateway"]
@@ -90,7 +91,7 @@ def gateway(
     try:
         upstream = _upstream(script, record, replay, force=force)
     except GeminidsError as error:
-        raise _BadFile(str(error)) from None
+        raise _BadFile(error_text(error)) from None
     guarded = _TokenRequired(upstream) if record is not None and script is None else None
     # Block the signals before the thread of the gateway starts, so that only `sigwait` receives
     # them.
@@ -105,7 +106,7 @@ def gateway(
             _print_address(served, env, _MODES[record is not None, replay is not None], as_json)
             signal.sigwait(_STOP_SIGNALS)
     except GeminidsError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(error_text(error)) from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if record is not None:
